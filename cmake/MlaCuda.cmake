@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+# Finds nvcc on PATH, in CUDACXX, CUDA_HOME or /usr/local/cuda. Sets MLA_HAVE_CUDA.
+set(MLA_HAVE_CUDA OFF)
+set(MLA_CUDA_VERSION "none")
+if(NOT MLA_CUDA STREQUAL "OFF")
+  if(NOT CMAKE_CUDA_COMPILER)
+    # check_language(CUDA) of CMake 3.25 does not look into /usr/local/cuda, so we do.
+    find_program(MLA_NVCC nvcc HINTS ENV CUDACXX ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
+    if(DEFINED ENV{CUDACXX})
+      set(CMAKE_CUDA_COMPILER "$ENV{CUDACXX}")
+    elseif(MLA_NVCC)
+      set(CMAKE_CUDA_COMPILER "${MLA_NVCC}")
+    endif()
+  endif()
+  if(CMAKE_CUDA_COMPILER)
+    set(CMAKE_CUDA_ARCHITECTURES OFF)  # every object library names its own
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+    set(MLA_HAVE_CUDA ON)
+    set(MLA_CUDA_VERSION "${CMAKE_CUDA_COMPILER_VERSION}")
+    message(STATUS "CUDA ${MLA_CUDA_VERSION}: building kernels for ${MLA_CUDA_ARCHS}")
+  elseif(MLA_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "MLA_CUDA=ON, but no nvcc was found on PATH, in CUDACXX, CUDA_HOME or /usr/local/cuda.")
+  else()
+    message(STATUS "CUDA: no nvcc found, building the CPU parts only")
+  endif()
+endif()
