@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# mla_warnings: what every C++ target of ours is compiled with.
+# mla_warnings: what every C++ target of ours is compiled with. Also the switches that must hold for the whole tree.
+set(MLA_SANITIZE "" CACHE STRING "Sanitizers for every C++ file, e.g. address,undefined or thread")
+
 add_library(mla_warnings INTERFACE)
 target_compile_options(mla_warnings INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion -Wnon-virtual-dtor
     $<$<BOOL:${MLA_WERROR}>:-Werror>>)
+
+# One instruction set for the whole tree: Eigen's templates are weak symbols and its alignment is part of the ABI, so
+# files with different -march must never meet.
 if(MLA_CPU_ARCH)
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-march=${MLA_CPU_ARCH}>)
+endif()
+if(MLA_SANITIZE)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${MLA_SANITIZE}>
+    $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize-recover=all> $<$<COMPILE_LANGUAGE:CXX>:-fno-omit-frame-pointer>)
+  add_link_options(-fsanitize=${MLA_SANITIZE})
 endif()
