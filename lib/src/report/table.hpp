@@ -31,11 +31,11 @@ struct Table {
 
 /// What a program answers: a headline for people, facts (key, value), tables, notes.
 struct Document {
-  std::string kind;                  ///< "memcalc.table", "verify.golden", "bench.run"
+  std::string kind;                   ///< "memcalc.table", "verify.golden", "bench.run"
   std::vector<std::string> headline;  ///< the answer, before any table
   std::vector<std::pair<std::string, Cell>> facts;
   std::vector<Table> tables;
-  std::vector<std::string> notes;    ///< after the tables: warnings, formulas
+  std::vector<std::string> notes;  ///< after the tables: warnings, formulas
 };
 
 enum class Format : std::uint8_t { kTable, kJson, kCsv, kMarkdown };
@@ -43,13 +43,13 @@ enum class Format : std::uint8_t { kTable, kJson, kCsv, kMarkdown };
 [[nodiscard]] Format parse_format(std::string_view text);
 
 struct RenderOptions {
-  int width = 0;      ///< 0: do not truncate
+  int width = 0;  ///< 0: do not truncate
   bool color = false;
   bool fold_constant_columns = false;  ///< print columns that never change once, above the table
 };
 
-/// Text ends with a newline. CSV prints the tables one after another, each with its header line, headline and notes left
-/// out; JSON is one object with "schema_version", "kind", facts and tables as arrays of objects.
+/// Text ends with a newline. CSV prints the tables one after another, each with its header line, headline and
+/// notes left out; JSON is one object with "schema_version", "kind", facts and tables as arrays of objects.
 [[nodiscard]] std::string render(const Document& document, Format format, const RenderOptions& options = {});
 
 /// 1234567 -> "1,234,567".

@@ -18,8 +18,9 @@ struct Terminal {
 enum class ColorMode : std::uint8_t { kAuto, kAlways, kNever };
 [[nodiscard]] Terminal inspect_terminal(ColorMode mode = ColorMode::kAuto);
 
-/// A progress line on stderr ("verify 120/480  25 %  ETA 12 s  case text"), redrawn at most ten times a second, shown only
-/// on a terminal and only once the work has taken a second; on a pipe nothing is written. Cleared by the destructor.
+/// A progress line on stderr ("verify 120/480  25 %  ETA 12 s  case text"), redrawn at most ten times a
+/// second, shown only on a terminal and only once the work has taken a second; on a pipe nothing is written.
+/// Cleared by the destructor.
 class Progress {
  public:
   Progress(std::string label, std::int64_t total, bool enabled);
