@@ -24,14 +24,21 @@ struct Options {
   bool row_stats = false;
 };
 
-/// Per (token, head): the quantities the error model of docs/numerics.md needs.
+/// Per (token, head): the quantities the error model of docs/numerics.md needs. q, k and v are those of the form that
+/// ran: mla_expanded has d_qk = P+R and v = W_UV c; mla_absorbed has d_qk = L+R (absorbed q against latent rows), and
+/// its v statistics are of the latent rows pushed through W_UV too (v = W_UV c), so both forms agree on them.
 struct RowStats {
   double max_abs_dot = 0;     ///< max_j sum_d |q_d k_jd|, unscaled
+  double max_rms_dot = 0;     ///< max_j sqrt(sum_d (q_d k_jd)^2), unscaled: how rounding q or k spreads
   double max_abs_score = 0;   ///< max_j |scale * q . k_j|
   double rms_weighted_v = 0;  ///< rms over channels of sum_j w_j |v_j|
   double max_weighted_v = 0;  ///< max over channels of sum_j w_j |v_j|
+  double rms_spread = 0;      ///< rms over channels of sum_j w_j |v_j - o|
   double max_spread = 0;      ///< max over channels of sum_j w_j |v_j - o|
   double rms_p_round = 0;     ///< rms over channels of sqrt(sum_j (w_j v_j)^2): how rounding P spreads
+  double max_p_round = 0;     ///< max over channels of the same
+  double rms_up_round = 0;    ///< mla_absorbed: rms over channels of sqrt(sum_l (W_UV,vl o_l)^2), o in the latent; else 0
+  double max_up_dot = 0;      ///< mla_absorbed: max over channels of sum_l |W_UV,vl o_l|; else 0
   std::int64_t num_keys = 0;  ///< visible keys (with duplicates)
 };
 
