@@ -12,8 +12,8 @@
 
 namespace mla {
 
-/// How one token's [c_kv L | k_pe R] lies in the paged cache. One table (cache_layout) serves planner, reference
-/// and kernels alike, so the bytes that mla-memcalc counts are the bytes the kernels read.
+/// How one token's [c_kv L | k_pe R] lies in the paged cache. One table (cache_layout) serves planner,
+/// reference and kernels alike, so the bytes that mla-memcalc counts are the bytes the kernels read.
 enum class CacheFormat : std::uint8_t {
   kF64,        ///< one row of L+R f64; CPU only, for proofs
   kF32,        ///< one row of L+R f32
@@ -58,8 +58,9 @@ inline constexpr int kIndexKeyBytes = kIndexKeyWidth + 4;
 [[nodiscard]] MLA_EXPORT CacheFormat parse_cache_format(std::string_view text);
 [[nodiscard]] MLA_EXPORT std::span<const CacheFormat> all_cache_formats() noexcept;
 
-/// A paged latent cache as backends see it: a non-owning view; pointers are device pointers for device backends.
-/// Strides are bytes and 64-bit. Rows beyond seq_lens, unused blocks and spare table columns may hold anything.
+/// A paged latent cache as backends see it: a non-owning view; pointers are device pointers for device
+/// backends. Strides are bytes and 64-bit. Rows beyond seq_lens, unused blocks and spare table columns may
+/// hold anything.
 struct PagedLatentCache {
   CacheFormat format = CacheFormat::kBF16;
   std::int32_t block_size = 64;         ///< tokens a block (page), any value >= 1
@@ -70,7 +71,7 @@ struct PagedLatentCache {
   std::byte* k_pe = nullptr;  ///< split formats: [num_blocks, block_size, rope_row_bytes]
   std::int64_t k_pe_block_stride_bytes = 0;
   std::int64_t k_pe_row_stride_bytes = 0;
-  float scale = 1.0F;                      ///< kFp8 only: value = e4m3 * scale
+  float scale = 1.0F;                       ///< kFp8 only: value = e4m3 * scale
   View<const std::int32_t, 2> block_table;  ///< [requests, >= ceil(kv_len / block_size)]
 
   /// Address of the row (c_kv or whole row) of a slot = block * block_size + offset.
@@ -87,9 +88,10 @@ struct PagedLatentCache {
   }
 };
 
-// ---- one row, encode and decode (host) -------------------------------------------------------------------------
-// Encoders round once from double. The e4m3 tile scale of kFp8DsMla is 2^ceil(log2(max(amax / 448, 1e-4))), a power of
-// two (FlashMLA's documented rule; an all-zero tile gives 2^-13); index keys use the same rule with one tile of 128.
+// ---- one row, encode and decode (host)
+// ------------------------------------------------------------------------- Encoders round once from double.
+// The e4m3 tile scale of kFp8DsMla is 2^ceil(log2(max(amax / 448, 1e-4))), a power of two (FlashMLA's
+// documented rule; an all-zero tile gives 2^-13); index keys use the same rule with one tile of 128.
 
 /// Writes [c_kv L | k_pe R] as one row. `k_pe_row` is used by split formats only; `scale` by kFp8 only.
 MLA_EXPORT void encode_row(const CacheLayout& layout, const MlaDims& dims, std::span<const double> c_kv,

@@ -21,9 +21,10 @@ struct Request {
   friend bool operator==(const Request&, const Request&) = default;
 };
 
-/// Which keys a query may see. With S = q_len new tokens and N = kv_len keys, query i (0-based) stands at position
-/// p = N - S + i. causal: keys 0..p. window W (counts the current key): keys p-W+1..p. sink: keys 0..sink-1 are
-/// always kept beside the window and never counted twice. window and sink need causal; sink needs window.
+/// Which keys a query may see. With S = q_len new tokens and N = kv_len keys, query i (0-based) stands at
+/// position p = N - S + i. causal: keys 0..p. window W (counts the current key): keys p-W+1..p. sink: keys
+/// 0..sink-1 are always kept beside the window and never counted twice. window and sink need causal; sink
+/// needs window.
 struct Mask {
   bool causal = true;
   std::optional<std::int32_t> window;  ///< >= 1
@@ -43,7 +44,8 @@ enum class Phase : std::uint8_t { kDecode, kPrefill };
 
 /// In which space the attention's query and output live.
 /// kLatent: q [tokens, H, L+R] already absorbed, out [tokens, H, L]: the attention kernel alone.
-/// kHead:   q [tokens, H, P+R], out [tokens, H, V]: W_UK and W_UV belong to the work, however the backend applies them.
+/// kHead:   q [tokens, H, P+R], out [tokens, H, V]: W_UK and W_UV belong to the work, however the backend
+/// applies them.
 enum class QuerySpace : std::uint8_t { kLatent, kHead };
 
 /// Everything that decides what an attention call must do, and so which backend can do it.
@@ -72,19 +74,24 @@ struct AttentionShape {
 /// sink as "sink4", index as "topk2048", full attention as "full".
 [[nodiscard]] MLA_EXPORT std::string to_text(const AttentionShape& shape);
 
-/// Inverse of to_text; words may come in any order and may be left out (defaults above). Throws kParse naming the word.
+/// Inverse of to_text; words may come in any order and may be left out (defaults above; without a batch word
+/// the batch is empty). Throws kParse naming the word; what validate() would refuse, but for an empty batch,
+/// kInvalidArgument.
 [[nodiscard]] MLA_EXPORT AttentionShape parse_shape(std::string_view text);
 
-/// Throws kInvalidArgument naming the field: empty batch, q_len < 0, kv_len < q_len under a causal mask, block_size < 1,
-/// window < 1, sink without window, topk < 0, negative lengths.
+/// Throws kInvalidArgument naming the field: empty batch, negative lengths, 0 < kv_len < q_len under a causal
+/// mask (kv_len 0 is an empty request, as a padded CUDA graph has them), block_size < 1, window < 1, window
+/// without causal, sink < 0 or without window, topk < 0, dims as validate(MlaDims).
 MLA_EXPORT void validate(const AttentionShape& shape);
 
-/// vLLM's batch grammar: groups joined by '_'; a group is [count][q LEN][s LEN], lengths with suffix k (1024) or m.
-/// "32q1s4k", "4q2k_64q1s8k", "q2k" (count 1; without s a group is a prefill with kv_len = q_len; "s4k" alone means q1).
-/// A length may be a range "64q1s1k..16k": drawn uniformly from the seed, one draw a request. Throws kParse.
+/// vLLM's batch grammar: groups joined by '_'; a group is [count][q LEN][s LEN], lengths with suffix k (1024)
+/// or m. "32q1s4k", "4q2k_64q1s8k", "q2k" (count 1; without s a group is a prefill with kv_len = q_len; "s4k"
+/// alone means q1). A length may be a range "64q1s1k..16k": drawn uniformly from the seed, one draw a
+/// request. Throws kParse, also for more than 10 million requests.
 [[nodiscard]] MLA_EXPORT std::vector<Request> parse_batch(std::string_view text, std::uint64_t seed = 1);
 
-/// Shortest text that parse_batch reads back to the same requests, in order.
+/// Text that parse_batch reads back to the same requests, in order: equal neighbours share a group, q is
+/// always written, s where it differs from q.
 [[nodiscard]] MLA_EXPORT std::string format_batch(std::span<const Request> batch);
 
 }  // namespace mla

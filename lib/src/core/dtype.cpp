@@ -171,7 +171,7 @@ DType parse_dtype(std::string_view text) {
     if (alias.name == name_of(alias.dtype)) names.emplace_back(alias.name);
   }
   throw Error(ErrorCode::kInvalidArgument,
-              fmt::format("'{}' is not an element type; allowed: {}", text, text::join_or(names)),
+              fmt::format("{} is not an element type; allowed: {}", text::quoted(text), text::join_or(names)),
               text::suggestion(text, names));
 }
 

@@ -26,7 +26,8 @@ const Backend& get_backend(std::string_view name) {
   if (const Backend* found = find_backend(name)) return *found;
   std::vector<std::string> names;
   for (const Backend* backend : backends()) names.emplace_back(backend->info().name);
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no backend '{}' in this build", name),
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("there is no backend {} in this build", text::quoted(name)),
               text::suggestion(name, names));
 }
 

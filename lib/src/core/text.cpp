@@ -75,4 +75,18 @@ std::string to_lower(std::string_view text) {
   return lower;
 }
 
+std::string quoted(std::string_view text) {
+  constexpr std::size_t kLongest = 60;
+  std::string out = "'";
+  for (const char c : text.substr(0, kLongest)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out + (text.size() > kLongest ? "...'" : "'");
+}
+
 }  // namespace mla::text

@@ -16,8 +16,12 @@ namespace mla::text {
 /// "a, b or c".
 [[nodiscard]] MLA_EXPORT std::string join_or(std::span<const std::string> words);
 /// "did you mean 'x'?" or, when nothing is near, "one of: a, b, c".
-[[nodiscard]] MLA_EXPORT std::string suggestion(std::string_view word, std::span<const std::string> candidates);
+[[nodiscard]] MLA_EXPORT std::string suggestion(std::string_view word,
+                                                std::span<const std::string> candidates);
 [[nodiscard]] MLA_EXPORT std::vector<std::string> split(std::string_view text, char separator);
 [[nodiscard]] MLA_EXPORT std::string to_lower(std::string_view text);
+/// 'text' for a message: in single quotes, cut after 60 bytes, control bytes as \x1b, so that no input can
+/// flood or repaint a terminal.
+[[nodiscard]] MLA_EXPORT std::string quoted(std::string_view text);
 
 }  // namespace mla::text
