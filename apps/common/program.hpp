@@ -3,11 +3,13 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "report/table.hpp"
 #include "report/terminal.hpp"
 
-/// What the three programs share without CLI11: exit codes, the one place that turns failures into them, output.
+/// What the three programs share without CLI11: exit codes, the one place that turns failures into them,
+/// output.
 namespace mla::cli {
 
 enum ExitCode : int {
@@ -23,17 +25,30 @@ enum ExitCode : int {
 struct Output {
   report::Format format = report::Format::kTable;
   report::ColorMode color = report::ColorMode::kAuto;
-  bool quiet = false;  ///< no progress
+  bool quiet = false;                  ///< no progress
+  bool fold_constant_columns = false;  ///< the program's choice, not a flag
 };
 
-/// Runs `body`, prints an escaping mla::Error as "mla-x: error: sentence" and "hint: ..." on stderr and returns the exit
-/// code that belongs to it; std::bad_alloc and other exceptions are kInternal (with the version and a request to report).
+/// Runs `body`, prints an escaping mla::Error as "mla-x: error: sentence" and "hint: ..." on stderr and
+/// returns the exit code that belongs to it; std::bad_alloc and other exceptions are kInternal (with the
+/// version and a request to report). From here on a closed pipe is an error that can be told, not a silent
+/// death by signal.
 int guard(const char* program, const std::function<int()>& body);
+
+/// "program: error: sentence" and, unless empty, "hint: ..." on stderr.
+void print_error(std::string_view program, std::string_view message, std::string_view hint);
 
 /// Prints to stdout by the user's format. A closed or full stdout is an error (exit 2), never silence.
 void print(const report::Document& document, const Output& output);
 
-/// True once SIGINT or SIGTERM has arrived (install_interrupt_handler was called); long loops ask it between points.
+/// The same care for text that is no Document (help, completion, JSON Lines).
+void write_stdout(std::string_view text);
+
+/// The whole of stdin. Throws kIo when it cannot be read.
+[[nodiscard]] std::string read_stdin();
+
+/// True once SIGINT or SIGTERM has arrived (install_interrupt_handler was called); long loops ask it between
+/// points. The second signal ends the program at once.
 void install_interrupt_handler();
 [[nodiscard]] bool interrupted() noexcept;
 
