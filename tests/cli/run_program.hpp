@@ -31,7 +31,7 @@ struct RunResult {
 struct RunOptions {
   std::string stdin_text{};
   std::map<std::string, std::string>
-      env;                            ///< added to the test's own; MLA_*, NO_COLOR and TERM are dropped first
+      env{};                          ///< added to the test's own; MLA_*, NO_COLOR and TERM are dropped first
   std::string stdout_path{};          ///< send stdout there ("/dev/full") instead of keeping it
   std::string directory{};            ///< working folder
   std::chrono::seconds timeout{120};  ///< then SIGKILL; the result's exit code is 137
