@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "mla/cache.hpp"
+#include "mla/export.h"
+#include "mla/model.hpp"
+
+/// Capacity planning: how many bytes a model's weights and cache take on each rank of a layout, under the
+/// rules of a serving engine, and so what fits. Value types and pure functions; nothing here reads a file or
+/// a GPU. All bytes are exact integers; a product that leaves 64 bits is an error, never a wrong number.
+namespace mla::capacity {
+
+// ---- numbers that explain themselves
+// ----------------------------------------------------------------------------
+
+enum class Unit : std::uint8_t { kBytes, kTokens, kSequences, kBlocks, kCount, kRatio };
+using Number = std::variant<std::int64_t, double>;
+
+/// One number with its arithmetic and with where its constants come from.
+struct Line {
+  std::string key;    ///< machine name: "cache.bytes_per_token"
+  std::string title;  ///< "cache, one token"
+  Unit unit = Unit::kBytes;
+  Number value;
+  std::string formula;  ///< "61 layers x 1,152 B"
+  std::string source;   ///< "model deepseek-v3; row layout bf16"
+};
+
+// ---- how cache elements are stored
+// ------------------------------------------------------------------------------
+
+/// `bytes` bytes hold `elements` consecutive elements: bf16 2/1, q8_0 34/32, nvfp4 9/16.
+struct ElementFormat {
+  std::string_view name;
+  int bytes = 2;
+  int elements = 1;
+  friend constexpr bool operator==(const ElementFormat&, const ElementFormat&) = default;
+};
+
+/// How the [c_kv | k_pe] row of an MLA layer is laid out.
+enum class MlaRow : std::uint8_t {
+  kLayout,      ///< cache_layout(row_format): the rows our kernels read
+  kElements,    ///< L + R elements of the K format, as ggml stores it
+  kNvfp4DsMla,  ///< L/2 + L/16 + 16 + 2R: packed fp4, one e4m3 scale per 16, padding, bf16 rope (432 B for
+                ///< 512 + 64)
+};
+
+/// A cache dtype as users name it: bf16, f16, fp8, fp8_ds_mla, nvfp4, nvfp4_ds_mla, fp8_per_token_head, q8_0,
+/// ...
+struct KvFormat {
+  std::string_view name;
+  std::string_view title;
+  ElementFormat k, v;
+  MlaRow mla_row = MlaRow::kElements;
+  CacheFormat row_format = CacheFormat::kBF16;  ///< kLayout only
+  int scale_bytes_per_head = 0;                 ///< K and V each, per token and KV head
+  bool mla_only = false;                        ///< no layout for ordinary K/V heads
+};
+[[nodiscard]] MLA_EXPORT std::span<const KvFormat> all_kv_formats() noexcept;
+/// Throws kInvalidArgument with a did-you-mean hint. Takes fp16/float16/bfloat16/auto
+/// (bf16)/fp8_e4m3/fp8_e5m2 too.
+[[nodiscard]] MLA_EXPORT KvFormat find_kv_format(std::string_view name);
+/// K stored as `k`, V as `v` (llama.cpp's --cache-type-k and -v).
+[[nodiscard]] MLA_EXPORT KvFormat mixed_kv_format(const KvFormat& k, const KvFormat& v);
+
+// ---- what engines do, as data
+// -----------------------------------------------------------------------------------
+
+/// What the engine calls "tokens" in its log.
+enum class TokenCount : std::uint8_t {
+  kBlocks,       ///< blocks // groups x smallest block (x dcp)
+  kConcurrency,  ///< int(max concurrency x max model length)
+};
+enum class PoolKind : std::uint8_t {
+  kSharedBlocks,  ///< one pool of equal blocks; layer groups draw from it (vLLM)
+  kPoolPerKind,   ///< full-length, window and state layers have pools of their own (SGLang, TensorRT-LLM)
+  kCells,         ///< a fixed context of cells is allocated whatever the requests are (llama.cpp)
+};
+/// What an MLA layer keeps for a token.
+enum class MlaStorage : std::uint8_t {
+  kLatent,          ///< L + R elements, V is the first L of them: nothing more
+  kLatentAndValue,  ///< and L elements again as V (old llama.cpp; ik_llama.cpp -mla 1: a transposed copy)
+  kExpanded,  ///< H heads of K (P + R) and V, as if it were MHA (ik_llama.cpp -mla 0, vLLM with MLA disabled)
+};
+enum class Budget : std::uint8_t {
+  kShareOfTotal,  ///< utilization x total - weights - runtime
+  kShareOfFree,   ///< utilization x (total - weights - runtime)
+};
+
+/// The rules of one engine from one version on. A fact about an engine is a field here, not a branch
+/// elsewhere.
+struct EngineRules {
+  std::string_view name;   ///< "vllm"
+  std::string_view since;  ///< first version these rules hold for; empty: the oldest known
+  std::string_view title;
+  PoolKind pools = PoolKind::kSharedBlocks;
+  TokenCount token_count = TokenCount::kBlocks;
+  MlaStorage mla_storage = MlaStorage::kLatent;
+  Budget budget = Budget::kShareOfTotal;
+  double utilization = 0.9;        ///< the engine's default
+  int block = 16, mla_block = 64;  ///< default tokens per block, ordinary and MLA models
+  int block_alignment = 16,
+      mla_block_alignment = 64;       ///< block sizes grow in these steps (recurrent hybrids)
+  int reserved_blocks = 0;            ///< counted in the pool, never usable (vLLM's null block)
+  int spare_blocks = 0;               ///< allocated beyond the pool (SGLang's spare page)
+  bool round_blocks_up = false;       ///< TensorRT-LLM: ceil(budget / block bytes)
+  bool window_groups = true;          ///< window layers are held apart; false: charged at full length
+  double group_padding_limit = 1.5;   ///< largest / smallest layer count below which groups are padded up
+  bool index_on_every_layer = false;  ///< index keys are charged on layers that share another layer's indexer
+  bool index_whole_under_dcp = false;
+  double window_pool_ratio = 1.0;  ///< kPoolPerKind: tokens of the window pool per token of the full pool
+  bool k_and_v_logged_apart = false;
+  int rope_table_bytes = 2;  ///< bytes per element of the cos/sin table kept with the weights
+  std::string_view source;
+};
+[[nodiscard]] MLA_EXPORT std::span<const EngineRules> all_engines() noexcept;
+/// "vllm", "vllm@0.11", "sglang", "tensorrt-llm", "llama.cpp", "ik_llama.cpp", "none" (no paging overhead at
+/// all). Without a version the newest rules. Throws kInvalidArgument naming what is known.
+[[nodiscard]] MLA_EXPORT EngineRules find_engine(std::string_view what);
+
+// ---- how a model is spread over GPUs
+// ----------------------------------------------------------------------------
+
+/// GPUs = tp x dp x pp. The words are the engines': tp splits attention heads, dp keeps whole attention
+/// replicas (each with its own requests and cache), pp splits layers.
+struct Layout {
+  int tp = 1;
+  int dp = 1;
+  int pp = 1;
+  int dcp = 1;  ///< inside tp: each rank keeps 1/dcp of every sequence's tokens
+  int ep = 0;   ///< routed experts kept whole on this many of the tp x dp ranks; 0: cut like any matrix over
+                ///< all of them
+  std::vector<int> stage_layers;  ///< decoder layers per pipeline stage; empty: even, as vLLM does it
+  [[nodiscard]] constexpr std::int64_t gpus() const noexcept { return std::int64_t{tp} * dp * pp; }
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+/// "TP8", "DP8+EP8", "PP2xTP4", "TP8+DCP8".
+[[nodiscard]] MLA_EXPORT std::string to_text(const Layout& layout);
+/// Throws kInvalidArgument naming the rule that the layout breaks for this model (heads not divisible by tp,
+/// dcp not a divisor of tp, stage sums, ep beyond the ranks or experts, ...).
+MLA_EXPORT void validate(const Layout& layout, const ModelConfig& model);
+/// First decoder layer and number of decoder layers of a stage.
+struct StageLayers {
+  int first = 0, count = 0;
+};
+[[nodiscard]] MLA_EXPORT std::vector<StageLayers> stage_layers(const Layout& layout,
+                                                               const ModelConfig& model);
+
+// ---- bytes of the cache
+// -----------------------------------------------------------------------------------------
+
+/// What one layer keeps on one rank.
+struct LayerCost {
+  std::int64_t k_bytes = 0, v_bytes = 0;  ///< per token (MLA: the row is K)
+  std::int64_t index_bytes = 0;           ///< per `index_tokens` tokens: the sparse indexer's keys
+  int index_tokens = 1;
+  std::int64_t state_bytes = 0;  ///< per sequence
+  std::int64_t window = 0;       ///< tokens kept at most; 0: all
+  std::string formula;           ///< of one token (or of the state), "(512 + 64) x 2 B"
+  [[nodiscard]] constexpr std::int64_t token_bytes() const noexcept { return k_bytes + v_bytes; }
+};
+/// Throws kInvalidArgument where the format has no layout for this layer (fp8_ds_mla on ordinary heads, q8_0
+/// with a width that is no multiple of 32), kUnsupported for DeepSeek-V4's compressed layers (see
+/// compressed_pages).
+[[nodiscard]] MLA_EXPORT LayerCost layer_cost(const ModelConfig& model, const LayerCache& layer,
+                                              const KvFormat& format, const EngineRules& engine, int tp = 1);
+
+/// Sum over a model's layers on one rank: bytes of one sequence = growing x tokens + window layers + state.
+struct CacheCost {
+  std::int64_t bytes_per_token = 0;  ///< growing: full-length layers, index keys not included
+  std::int64_t k_bytes_per_token = 0, v_bytes_per_token = 0;
+  std::int64_t index_bytes_per_token = 0;   ///< growing
+  std::int64_t window_bytes = 0;            ///< of window layers, once the window is full, per sequence
+  std::int64_t window_bytes_per_token = 0;  ///< of window layers until then
+  std::int64_t state_bytes = 0;             ///< per sequence
+  int full_layers = 0, window_layers = 0, state_layers = 0, index_layers = 0;
+  std::vector<Line> lines;
+};
+[[nodiscard]] MLA_EXPORT CacheCost cache_cost(const ModelConfig& model, const KvFormat& format,
+                                              const EngineRules& engine, int tp = 1, bool with_mtp = false);
+
+/// One layer's cache under each kind of attention a designer could have chosen for the same widths, bf16.
+struct AttentionBytes {
+  std::int64_t mha = 0;           ///< H x (P + R + V) x 2: what this model would cache without the latent
+  std::int64_t mha_textbook = 0;  ///< H x (P + V) x 2: without the rope part of K
+  std::int64_t gqa8 = 0;          ///< 8 x (P + V) x 2
+  std::int64_t mqa = 0;           ///< 1 x (P + V) x 2
+};
+/// Of an MLA model's widths, or of an ordinary model's (P + R = head_dim_k). Throws for models with neither.
+[[nodiscard]] MLA_EXPORT AttentionBytes attention_bytes(const ModelConfig& model);
+
+/// Window + sink on a layer that holds `length` tokens: what is read, and what is stored, are different
+/// questions.
+struct WindowSavings {
+  std::int64_t tokens_read = 0, tokens_skipped = 0;
+  std::int64_t blocks_touched = 0, blocks_total = 0;
+  std::int64_t full_cache_tokens = 0;  ///< stored when the sparse index lies over a full cache: no saving
+  std::int64_t ring_cache_tokens =
+      0;  ///< stored (whole blocks) when the allocator drops what left the window
+};
+[[nodiscard]] MLA_EXPORT WindowSavings window_savings(std::int64_t length, std::int64_t window,
+                                                      std::int64_t sink, int block);
+
+// ---- bytes of the weights
+// ---------------------------------------------------------------------------------------
+
+/// How a matrix is stored: `bits` a weight and `scale_bits` for every block of rows x cols (0: the whole
+/// extent).
+struct WeightFormat {
+  std::string_view name;
+  int bits = 16;
+  int scale_bits = 0;
+  int block_rows = 0, block_cols = 0;
+};
+[[nodiscard]] MLA_EXPORT std::span<const WeightFormat> all_weight_formats() noexcept;
+[[nodiscard]] MLA_EXPORT WeightFormat find_weight_format(std::string_view name);
+/// Bytes of a [rows, cols] matrix.
+[[nodiscard]] MLA_EXPORT std::int64_t matrix_bytes(const WeightFormat& format, std::int64_t rows,
+                                                   std::int64_t cols);
+
+/// Which format each part of the model is stored in. Norms are bf16 always; router gates and embeddings
+/// rarely quantised.
+struct WeightScheme {
+  WeightFormat attention, dense, experts, embedding, router;
+};
+/// One format for attention, dense and experts; embeddings and gates in bf16.
+[[nodiscard]] MLA_EXPORT WeightScheme uniform_scheme(const WeightFormat& format);
+/// From the config's quantization and dtype ("fp8 128x128", "mxfp4 experts", ...); bf16 where it says
+/// nothing.
+[[nodiscard]] MLA_EXPORT WeightScheme scheme_of(const ModelConfig& model);
+
+/// What one rank of a pipeline stage holds. Several lines; `bytes` is their sum.
+struct WeightPlan {
+  std::int64_t bytes = 0;
+  std::int64_t params = 0;  ///< weights on this rank
+  std::vector<Line> lines;
+  std::vector<std::string>
+      gaps;  ///< parts the config does not describe (recurrent layers without widths, vision towers)
+};
+[[nodiscard]] MLA_EXPORT WeightPlan weights_on_rank(const ModelConfig& model, const WeightScheme& scheme,
+                                                    const Layout& layout, int stage,
+                                                    const EngineRules& engine, bool with_mtp = false);
+/// Parameters of the whole model.
+[[nodiscard]] MLA_EXPORT std::int64_t parameter_count(const ModelConfig& model, bool with_mtp = false);
+
+// ---- pools of blocks
+// --------------------------------------------------------------------------------------------
+
+enum class GroupKind : std::uint8_t { kFull, kWindow, kState };
+/// Layers that share one block table.
+struct CacheGroup {
+  GroupKind kind = GroupKind::kFull;
+  int layers = 0;          ///< of this stage
+  int padding_layers = 0;  ///< of the whole model, added so that groups match
+  std::int64_t block = 0;  ///< tokens a block of this group holds on one rank
+  std::int64_t window = 0;
+};
+/// Blocks of one size; a sequence takes some from each group.
+struct CachePool {
+  std::string name;                ///< "cache", "full", "window", "state"
+  std::int64_t block_bytes = 0;    ///< one block id, all layers of the stage that it backs
+  std::int64_t page_bytes = 0;     ///< one layer's page
+  std::int64_t padding_bytes = 0;  ///< of a recurrent state's page, wasted
+  std::int64_t blocks = 0;         ///< in the pool
+  std::int64_t usable = 0;         ///< without reserved ones
+  std::vector<CacheGroup> groups;
+};
+/// How long sequences are counted.
+struct SequenceRule {
+  int dcp = 1;
+  std::int64_t max_batched_tokens = 8192;  ///< window layers hold a prefill chunk beside the window
+  bool window_by_chunk = true;
+};
+
+// ---- the plan
+// ---------------------------------------------------------------------------------------------------
+
+/// Memory that is neither weights nor cache. Empty values are estimated by a stated rule.
+struct RuntimeMemory {
+  std::optional<std::int64_t> activations, graphs, other;
+};
+
+struct PlanRequest {
+  std::string gpu_name;
+  std::int64_t gpu_memory_bytes = 0;
+  Layout layout;
+  EngineRules engine;
+  KvFormat cache;
+  WeightScheme weights;
+  std::optional<std::int64_t> weight_bytes;  ///< per rank, instead of the estimate
+  int block = 0;                             ///< 0: the engine's default for this model
+  std::int64_t context = 0;                  ///< tokens of one sequence; 0: the model's maximum
+  std::int64_t concurrency = 0;              ///< wanted sequences; 0: just say what fits
+  std::optional<double> utilization;
+  RuntimeMemory runtime;
+  std::int64_t max_batched_tokens = 8192;
+  std::int64_t max_sequences = 256;
+  bool with_mtp = false;
+};
+
+/// What stops more from fitting.
+enum class Binding : std::uint8_t {
+  kNothing,   ///< the wanted concurrency fits
+  kWeights,   ///< weights and runtime alone exceed the budget
+  kSequence,  ///< not even one sequence of that context fits
+  kCache,     ///< the cache pool
+};
+[[nodiscard]] MLA_EXPORT std::string_view name_of(Binding binding) noexcept;
+
+struct StagePlan {
+  StageLayers layers;
+  WeightPlan weights;
+  std::int64_t weight_bytes = 0, runtime_bytes = 0;
+  std::int64_t cache_budget = 0;  ///< may be negative: by how much weights and runtime exceed the budget
+  std::vector<CachePool> pools;
+  std::int64_t sequences = 0;  ///< of the asked context, if this stage alone decided
+};
+
+struct MemoryPlan {
+  Layout layout;
+  std::int64_t gpu_memory_bytes = 0, budget_bytes = 0;  ///< per GPU
+  std::int64_t context = 0;
+  int block = 0;
+  std::vector<StagePlan> stages;
+  int limiting_stage = 0;
+  std::int64_t cache_bytes_per_token = 0;  ///< on a rank of the limiting stage, index keys included
+  std::int64_t bytes_per_sequence = 0;     ///< the same, one sequence of the context, whole blocks
+  std::int64_t blocks = 0;                 ///< of the first pool, smallest over stages
+  std::int64_t tokens_logged = 0;          ///< what the engine would print, per replica
+  double concurrency_logged = 0;           ///< what the engine would print at the asked context, per replica
+  std::int64_t sequences_per_replica = 0;  ///< whole ones
+  std::int64_t replicas = 1;               ///< dp
+  std::int64_t sequences = 0;              ///< whole cluster
+  std::int64_t longest_context = 0;        ///< one sequence alone on a replica, at most the model's maximum
+  Binding binding = Binding::kCache;
+  bool fits = false;                  ///< the wanted concurrency (or one sequence)
+  std::vector<Line> lines;            ///< every number above and its parts, in reading order
+  std::vector<std::string> warnings;  ///< rules of engine and layout that this plan touches
+};
+/// Throws kInvalidArgument for a layout or format this model cannot have.
+[[nodiscard]] MLA_EXPORT MemoryPlan plan_memory(const ModelConfig& model, const PlanRequest& request);
+
+}  // namespace mla::capacity
