@@ -78,7 +78,7 @@ struct ErrorReport {
   double max_lse = 0;
   double budget_share = 0;  ///< largest error / budget over rows and pools; > 1 fails
   std::int64_t worst_row = -1,
-               worst_column = -1;  ///< row = token * H + head; column -1: the LSE or the whole row
+               worst_column = -1;  ///< row = token * H + head; column -1: the LSE, -2: the row's RMS
   double worst_got = 0, worst_want = 0;
   double worst_ulp = 0;       ///< (got - want) in units of the output type's last place
   double pooled_share = 0;    ///< largest error / limit over pools of rows
