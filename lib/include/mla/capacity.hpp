@@ -18,8 +18,7 @@
 /// a GPU. All bytes are exact integers; a product that leaves 64 bits is an error, never a wrong number.
 namespace mla::capacity {
 
-// ---- numbers that explain themselves
-// ----------------------------------------------------------------------------
+// ---- numbers that explain themselves ----------------------------------------------------------------------
 
 enum class Unit : std::uint8_t { kBytes, kTokens, kSequences, kBlocks, kCount, kRatio };
 using Number = std::variant<std::int64_t, double>;
@@ -34,8 +33,7 @@ struct Line {
   std::string source;   ///< "model deepseek-v3; row layout bf16"
 };
 
-// ---- how cache elements are stored
-// ------------------------------------------------------------------------------
+// ---- how cache elements are stored ------------------------------------------------------------------------
 
 /// `bytes` bytes hold `elements` consecutive elements: bf16 2/1, q8_0 34/32, nvfp4 9/16.
 struct ElementFormat {
@@ -71,8 +69,7 @@ struct KvFormat {
 /// K stored as `k`, V as `v` (llama.cpp's --cache-type-k and -v).
 [[nodiscard]] MLA_EXPORT KvFormat mixed_kv_format(const KvFormat& k, const KvFormat& v);
 
-// ---- what engines do, as data
-// -----------------------------------------------------------------------------------
+// ---- what engines do, as data -----------------------------------------------------------------------------
 
 /// What the engine calls "tokens" in its log.
 enum class TokenCount : std::uint8_t {
@@ -95,6 +92,14 @@ enum class Budget : std::uint8_t {
   kShareOfFree,   ///< utilization x (total - weights - runtime)
 };
 
+/// How many tokens of a sequence a window layer holds.
+enum class WindowRule : std::uint8_t {
+  kFullLength,  ///< all of them: the window saves reads, not memory
+  kExact,       ///< min(window, length)
+  kWithChunk,   ///< min(window - 1 + prefill chunk, length), and a block because it starts anywhere (vLLM)
+  kWithBatch,   ///< min(window + micro-batch, length) padded to 256 cells (llama.cpp)
+};
+
 /// The rules of one engine from one version on. A fact about an engine is a field here, not a branch
 /// elsewhere.
 struct EngineRules {
@@ -108,11 +113,11 @@ struct EngineRules {
   double utilization = 0.9;        ///< the engine's default
   int block = 16, mla_block = 64;  ///< default tokens per block, ordinary and MLA models
   int block_alignment = 16,
-      mla_block_alignment = 64;       ///< block sizes grow in these steps (recurrent hybrids)
-  int reserved_blocks = 0;            ///< counted in the pool, never usable (vLLM's null block)
-  int spare_blocks = 0;               ///< allocated beyond the pool (SGLang's spare page)
-  bool round_blocks_up = false;       ///< TensorRT-LLM: ceil(budget / block bytes)
-  bool window_groups = true;          ///< window layers are held apart; false: charged at full length
+      mla_block_alignment = 64;  ///< block sizes grow in these steps (recurrent hybrids)
+  int reserved_blocks = 0;       ///< counted in the pool, never usable (vLLM's null block)
+  int spare_blocks = 0;          ///< allocated beyond the pool (SGLang's spare page)
+  bool round_blocks_up = false;  ///< TensorRT-LLM: ceil(budget / block bytes)
+  WindowRule window = WindowRule::kWithChunk;
   double group_padding_limit = 1.5;   ///< largest / smallest layer count below which groups are padded up
   bool index_on_every_layer = false;  ///< index keys are charged on layers that share another layer's indexer
   bool index_whole_under_dcp = false;
@@ -126,8 +131,7 @@ struct EngineRules {
 /// all). Without a version the newest rules. Throws kInvalidArgument naming what is known.
 [[nodiscard]] MLA_EXPORT EngineRules find_engine(std::string_view what);
 
-// ---- how a model is spread over GPUs
-// ----------------------------------------------------------------------------
+// ---- how a model is spread over GPUs ----------------------------------------------------------------------
 
 /// GPUs = tp x dp x pp. The words are the engines': tp splits attention heads, dp keeps whole attention
 /// replicas (each with its own requests and cache), pp splits layers.
@@ -154,33 +158,45 @@ struct StageLayers {
 [[nodiscard]] MLA_EXPORT std::vector<StageLayers> stage_layers(const Layout& layout,
                                                                const ModelConfig& model);
 
-// ---- bytes of the cache
-// -----------------------------------------------------------------------------------------
+// ---- bytes of the cache -----------------------------------------------------------------------------------
 
-/// What one layer keeps on one rank.
-struct LayerCost {
-  std::int64_t k_bytes = 0, v_bytes = 0;  ///< per token (MLA: the row is K)
-  std::int64_t index_bytes = 0;           ///< per `index_tokens` tokens: the sparse indexer's keys
-  int index_tokens = 1;
-  std::int64_t state_bytes = 0;  ///< per sequence
-  std::int64_t window = 0;       ///< tokens kept at most; 0: all
-  std::string formula;           ///< of one token (or of the state), "(512 + 64) x 2 B"
-  [[nodiscard]] constexpr std::int64_t token_bytes() const noexcept { return k_bytes + v_bytes; }
+/// One thing a layer keeps on one rank. A layer of DeepSeek-V3.2 has two (row, index keys), of V4 up to five.
+enum class PartKind : std::uint8_t {
+  kRow,      ///< MLA's latent row
+  kHeads,    ///< K and V heads
+  kIndex,    ///< keys of the sparse indexer
+  kEntries,  ///< DeepSeek-V4: one compressed entry for several tokens
+  kState,    ///< recurrent: a fixed number of bytes a sequence
 };
-/// Throws kInvalidArgument where the format has no layout for this layer (fp8_ds_mla on ordinary heads, q8_0
-/// with a width that is no multiple of 32), kUnsupported for DeepSeek-V4's compressed layers (see
-/// compressed_pages).
-[[nodiscard]] MLA_EXPORT LayerCost layer_cost(const ModelConfig& model, const LayerCache& layer,
-                                              const KvFormat& format, const EngineRules& engine, int tp = 1);
+struct CachePart {
+  PartKind kind = PartKind::kHeads;
+  std::int64_t k_bytes = 0,
+               v_bytes = 0;  ///< of one entry; kState: k_bytes a sequence. V lies in a latent row
+  int tokens_per_entry = 1;
+  std::int64_t window = 0;  ///< tokens kept at most; 0: all
+  int block = 0;            ///< tokens a page of this part holds where the engine fixes it; 0: the pool's
+  int page_alignment = 1;   ///< bytes
+  std::string formula;      ///< of one entry, "(512 + 64) x 2 B"
+  [[nodiscard]] constexpr std::int64_t entry_bytes() const noexcept { return k_bytes + v_bytes; }
+};
+/// Throws kInvalidArgument where the format has no layout for this layer (fp8_ds_mla on ordinary heads, q8_0 with
+/// a width that is no multiple of 32).
+[[nodiscard]] MLA_EXPORT std::vector<CachePart> cache_parts(const ModelConfig& model, const LayerCache& layer,
+                                                            const KvFormat& format, const EngineRules& engine,
+                                                            int tp = 1);
+/// Bytes that `tokens` tokens of one sequence take in one part, without pages.
+[[nodiscard]] MLA_EXPORT std::int64_t part_bytes(const CachePart& part, std::int64_t tokens);
 
-/// Sum over a model's layers on one rank: bytes of one sequence = growing x tokens + window layers + state.
+/// A model's cache on one rank, pages left aside: a sequence takes growing x tokens + what windows and states
+/// hold.
+/// Per-token numbers are whole unless several tokens share an entry (DeepSeek-V4).
 struct CacheCost {
-  std::int64_t bytes_per_token = 0;  ///< growing: full-length layers, index keys not included
-  std::int64_t k_bytes_per_token = 0, v_bytes_per_token = 0;
-  std::int64_t index_bytes_per_token = 0;   ///< growing
-  std::int64_t window_bytes = 0;            ///< of window layers, once the window is full, per sequence
-  std::int64_t window_bytes_per_token = 0;  ///< of window layers until then
-  std::int64_t state_bytes = 0;             ///< per sequence
+  double bytes_per_token = 0;  ///< growing, index keys not included
+  double k_bytes_per_token = 0, v_bytes_per_token = 0;
+  double index_bytes_per_token = 0;   ///< growing
+  double window_bytes_per_token = 0;  ///< of window layers while the window fills
+  std::int64_t window_bytes = 0;      ///< of window layers once it is full, per sequence
+  std::int64_t state_bytes = 0;       ///< per sequence
   int full_layers = 0, window_layers = 0, state_layers = 0, index_layers = 0;
   std::vector<Line> lines;
 };
@@ -209,8 +225,7 @@ struct WindowSavings {
 [[nodiscard]] MLA_EXPORT WindowSavings window_savings(std::int64_t length, std::int64_t window,
                                                       std::int64_t sink, int block);
 
-// ---- bytes of the weights
-// ---------------------------------------------------------------------------------------
+// ---- bytes of the weights ---------------------------------------------------------------------------------
 
 /// How a matrix is stored: `bits` a weight and `scale_bits` for every block of rows x cols (0: the whole
 /// extent).
@@ -251,8 +266,7 @@ struct WeightPlan {
 /// Parameters of the whole model.
 [[nodiscard]] MLA_EXPORT std::int64_t parameter_count(const ModelConfig& model, bool with_mtp = false);
 
-// ---- pools of blocks
-// --------------------------------------------------------------------------------------------
+// ---- pools of blocks --------------------------------------------------------------------------------------
 
 enum class GroupKind : std::uint8_t { kFull, kWindow, kState };
 /// Layers that share one block table.
@@ -273,15 +287,7 @@ struct CachePool {
   std::int64_t usable = 0;         ///< without reserved ones
   std::vector<CacheGroup> groups;
 };
-/// How long sequences are counted.
-struct SequenceRule {
-  int dcp = 1;
-  std::int64_t max_batched_tokens = 8192;  ///< window layers hold a prefill chunk beside the window
-  bool window_by_chunk = true;
-};
-
-// ---- the plan
-// ---------------------------------------------------------------------------------------------------
+// ---- the plan ---------------------------------------------------------------------------------------------
 
 /// Memory that is neither weights nor cache. Empty values are estimated by a stated rule.
 struct RuntimeMemory {

@@ -89,4 +89,15 @@ std::string quoted(std::string_view text) {
   return out + (text.size() > kLongest ? "...'" : "'");
 }
 
+std::string with_thousands(std::int64_t value) {
+  const std::string plain = fmt::format("{}", value);
+  const std::size_t first = value < 0 ? 1 : 0;
+  std::string grouped = plain.substr(0, first);
+  for (std::size_t i = first; i < plain.size(); ++i) {
+    if (i > first && (plain.size() - i) % 3 == 0) grouped += ',';
+    grouped += plain[i];
+  }
+  return grouped;
+}
+
 }  // namespace mla::text

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,5 +24,7 @@ namespace mla::text {
 /// 'text' for a message: in single quotes, cut after 60 bytes, control bytes as \x1b, so that no input can
 /// flood or repaint a terminal.
 [[nodiscard]] MLA_EXPORT std::string quoted(std::string_view text);
+/// 1234567 -> "1,234,567".
+[[nodiscard]] MLA_EXPORT std::string with_thousands(std::int64_t value);
 
 }  // namespace mla::text

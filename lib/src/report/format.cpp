@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "core/text.hpp"
 #include "report/render.hpp"
 
 namespace mla::report {
@@ -93,14 +94,7 @@ std::string truncate_to(std::string_view text, std::size_t width) {
 }
 
 std::string with_thousands(std::int64_t value) {
-  const std::string plain = fmt::format("{}", value);
-  const std::size_t first = value < 0 ? 1 : 0;
-  std::string grouped = plain.substr(0, first);
-  for (std::size_t i = first; i < plain.size(); ++i) {
-    if (i > first && (plain.size() - i) % 3 == 0) grouped += ',';
-    grouped += plain[i];
-  }
-  return grouped;
+  return text::with_thousands(value);
 }
 
 std::string human_gib(double bytes) {
