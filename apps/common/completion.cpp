@@ -75,7 +75,7 @@ std::string bash_value_cases(const CommandInfo& command) {
 }
 
 std::string bash(const CommandInfo& root) {
-  const std::string function = "_" + identifier(root.path);
+  const std::string function = fmt::format("_{}", identifier(root.path));
   std::string out = fmt::format("# bash completion of {}\n{}() {{\n", root.path, function);
   out += "  local cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"${COMP_WORDS[COMP_CWORD-1]}\" command= word\n";
   out += "  COMPREPLY=()\n";
@@ -143,7 +143,7 @@ std::string zsh_specs(const CommandInfo& command) {
 }
 
 std::string zsh(const CommandInfo& root) {
-  const std::string function = "_" + identifier(root.path);
+  const std::string function = fmt::format("_{}", identifier(root.path));
   std::string out = fmt::format("#compdef {}\n{}() {{\n", root.path, function);
   if (!root.commands.empty()) {
     out += "  local -a commands\n  commands=(\n";

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/record.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "mla/shape.hpp"
+#include "report/record_fields.hpp"
+
+namespace mla::report {
+namespace {
+
+/// Columns read out of the key, so that a table can be sorted and read by axis.
+struct ShapeColumn {
+  Column column;
+  Cell (*get)(const AttentionShape&);
+};
+
+Cell longest(const AttentionShape& shape) {
+  std::int64_t kv = 0;
+  for (const Request& request : shape.batch) kv = std::max<std::int64_t>(kv, request.kv_len);
+  return kv;
+}
+
+const std::vector<ShapeColumn>& shape_columns() {
+  static const std::vector<ShapeColumn> columns{
+      {{"phase", "phase"},
+       [](const AttentionShape& s) -> Cell { return s.phase == Phase::kDecode ? "decode" : "prefill"; }},
+      {{"space", "space"},
+       [](const AttentionShape& s) -> Cell { return s.space == QuerySpace::kHead ? "head" : "latent"; }},
+      {{"heads", "heads"}, [](const AttentionShape& s) -> Cell { return std::int64_t{s.dims.num_heads}; }},
+      {{"batch", "batch"}, [](const AttentionShape& s) -> Cell { return format_batch(s.batch); }},
+      {{"kv", "kv", 0, true}, longest},
+      {{"window", "window"},
+       [](const AttentionShape& s) -> Cell {
+         if (s.topk > 0) return fmt::format("topk{}", s.topk);
+         if (!s.mask.causal) return "full";
+         return s.mask.window ? fmt::format("{}", *s.mask.window) : std::string("causal");
+       }},
+      {{"sink", "sink"}, [](const AttentionShape& s) -> Cell { return std::int64_t{s.mask.sink}; }},
+      {{"block_size", "block"}, [](const AttentionShape& s) -> Cell { return std::int64_t{s.block_size}; }},
+      {{"q_dtype", "q"}, [](const AttentionShape& s) -> Cell { return std::string(name_of(s.q_dtype)); }},
+      {{"cache", "cache"}, [](const AttentionShape& s) -> Cell { return std::string(name_of(s.cache)); }}};
+  return columns;
+}
+
+using R = BenchRecord;
+const std::vector<RecordField>& fields() {
+  static const std::vector<RecordField> list{{{"backend", "backend"}, &R::backend, true},
+                                             {{"model", "model"}, &R::model, true},
+                                             {{"device", "device"}, &R::device, true},
+                                             {{"cache_state", "caches"}, &R::cache_state, true},
+                                             {{"timer", "timer"}, &R::timer, true},
+                                             {{"num_splits", "splits"}, &R::num_splits, true},
+                                             {{"threads", "threads"}, &R::threads, true},
+                                             {{"status", "status"}, &R::status, true},
+                                             {{"time_us", "time us", 1}, &R::time_us, true},
+                                             {{"time_low_us", "low us", 1}, &R::time_low_us},
+                                             {{"time_high_us", "high us", 1}, &R::time_high_us},
+                                             {{"time_min_us", "min us", 1}, &R::time_min_us, true},
+                                             {{"time_p25_us", "p25 us", 1}, &R::time_p25_us},
+                                             {{"time_p75_us", "p75 us", 1}, &R::time_p75_us},
+                                             {{"noise", "noise", 3}, &R::noise, true},
+                                             {{"n", "n"}, &R::n, true},
+                                             {{"calls_per_sample", "calls"}, &R::calls_per_sample},
+                                             {{"gbps", "GB/s", 2}, &R::gbps, true},
+                                             {{"gflops", "GFLOP/s", 2}, &R::gflops, true},
+                                             {{"floor_us", "floor us", 1}, &R::floor_us, true},
+                                             {{"of_floor", "of floor", 3}, &R::of_floor, true},
+                                             {{"bound", "bound"}, &R::bound, true},
+                                             {{"tokens_per_s", "tokens/s", 0}, &R::tokens_per_s},
+                                             {{"bytes", "bytes", 0}, &R::bytes},
+                                             {{"flops", "flops", 0}, &R::flops},
+                                             {{"least_flops", "least flops", 0}, &R::least_flops},
+                                             {{"plan_us", "plan us", 1}, &R::plan_us},
+                                             {{"workspace_bytes", "workspace B"}, &R::workspace_bytes},
+                                             {{"verified", "verified"}, &R::verified, true},
+                                             {{"error_share", "of budget", 3}, &R::error_share, true},
+                                             {{"strategy", "strategy"}, &R::strategy},
+                                             {{"plan", "plan"}, &R::plan},
+                                             {{"reason", "reason"}, &R::reason, true},
+                                             {{"seed", "seed"}, &R::seed},
+                                             {{"repetition", "repetition"}, &R::repetition},
+                                             {{"spec", "spec"}, &R::spec},
+                                             {{"when", "when"}, &R::when},
+                                             {{"env", "env"}, &R::env},
+                                             {{"command", "command"}, &R::command}};
+  return list;
+}
+
+Cell get_key(const BenchRecord& record) {
+  return record.key;
+}
+
+}  // namespace
+
+std::span<const RecordField> record_fields() {
+  return fields();
+}
+
+Cell get(const BenchRecord& record, const RecordField& field) {
+  if (const auto* text = std::get_if<std::string R::*>(&field.member)) {
+    return (record.**text).empty() ? Cell{} : Cell{record.**text};
+  }
+  if (const auto* integer = std::get_if<std::int64_t R::*>(&field.member)) return record.**integer;
+  const std::optional<double>& real = record.*std::get<std::optional<double> R::*>(field.member);
+  return real ? Cell{*real} : Cell{};
+}
+
+std::string identity(const BenchRecord& record) {
+  return fmt::format("{} | {} | {} | {} | {} | splits {} | threads {}", record.key, record.backend,
+                     record.device, record.cache_state, record.timer, record.num_splits, record.threads);
+}
+
+Table record_table(std::span<const BenchRecord> records, bool all) {
+  Table table{"points", "", {}, {}};
+  if (all) table.columns.push_back({"key", "key"});
+  const auto add_shape = [&] {
+    for (const ShapeColumn& c : shape_columns()) table.columns.push_back(c.column);
+  };
+  bool any_reason = false;
+  for (const BenchRecord& record : records) any_reason = any_reason || !record.reason.empty();
+  const auto wanted = [&](const RecordField& field) {
+    return all || (field.in_table && (field.column.key != "reason" || any_reason));
+  };
+  bool shape_added = false;
+  for (const RecordField& field : fields()) {
+    if (!wanted(field)) continue;
+    table.columns.push_back(field.column);
+    if (!shape_added) add_shape();  // backend first, then the axes
+    shape_added = true;
+  }
+  table.columns.push_back({"flags", "flags"});
+  for (const BenchRecord& record : records) {
+    const AttentionShape shape = parse_shape(record.key);
+    std::vector<Cell> row;
+    if (all) row.push_back(get_key(record));
+    bool shape_done = false;
+    for (const RecordField& field : fields()) {
+      if (!wanted(field)) continue;
+      row.push_back(get(record, field));
+      if (!shape_done) {
+        for (const ShapeColumn& c : shape_columns()) row.push_back(c.get(shape));
+      }
+      shape_done = true;
+    }
+    row.push_back(record.flags.empty() ? Cell{} : Cell{fmt::format("{}", fmt::join(record.flags, " "))});
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+}  // namespace mla::report
