@@ -11,6 +11,7 @@
 #include "mla/error.hpp"      // IWYU pragma: export
 #include "mla/index.hpp"      // IWYU pragma: export
 #include "mla/layer.hpp"      // IWYU pragma: export
+#include "mla/memory.hpp"     // IWYU pragma: export
 #include "mla/model.hpp"      // IWYU pragma: export
 #include "mla/numerics.hpp"   // IWYU pragma: export
 #include "mla/random.hpp"     // IWYU pragma: export
