@@ -27,8 +27,8 @@ struct Request {
 /// needs window.
 struct Mask {
   bool causal = true;
-  std::optional<std::int32_t> window;  ///< >= 1
-  std::int32_t sink = 0;               ///< >= 0
+  std::optional<std::int32_t> window{};  ///< >= 1
+  std::int32_t sink = 0;                 ///< >= 0
   friend bool operator==(const Mask&, const Mask&) = default;
 
   /// True if the query at position p of a request with n keys may see key j.
@@ -52,8 +52,8 @@ enum class QuerySpace : std::uint8_t { kLatent, kHead };
 struct AttentionShape {
   Phase phase = Phase::kDecode;
   QuerySpace space = QuerySpace::kLatent;
-  MlaDims dims;
-  std::vector<Request> batch;
+  MlaDims dims{};
+  std::vector<Request> batch{};
   Mask mask;
   std::int32_t topk = 0;  ///< > 0: an explicit index of topk key positions per query replaces the mask
   std::int32_t block_size = 64;

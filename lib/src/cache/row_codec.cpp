@@ -21,6 +21,20 @@ void require_size(std::string_view what, std::size_t got, int want) {
   }
 }
 
+/// A layout made for other widths would write past the row.
+void require_widths(const CacheLayout& layout, const MlaDims& dims) {
+  if (layout.latent_bytes != dims.kv_lora_rank * static_cast<std::int64_t>(size_of(layout.latent_dtype)) ||
+      layout.rope_bytes != dims.qk_rope_head_dim * static_cast<std::int64_t>(size_of(layout.rope_dtype))) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "the layout has {} bytes of c_kv and {} of k_pe as {}, which do not belong to kv_lora_rank {} "
+            "and qk_rope_head_dim {}",
+            layout.latent_bytes, layout.rope_bytes, name_of(layout.format), dims.kv_lora_rank,
+            dims.qk_rope_head_dim));
+  }
+}
+
 /// The address of k_pe, which split formats keep in a pool of its own.
 template <class Byte>
 Byte* rope_address(const CacheLayout& layout, Byte* row, Byte* k_pe_row) {
@@ -91,6 +105,7 @@ float fp8_tile_scale(double amax) noexcept {
 
 void encode_row(const CacheLayout& layout, const MlaDims& dims, std::span<const double> c_kv,
                 std::span<const double> k_pe, std::byte* row, std::byte* k_pe_row, float scale) {
+  require_widths(layout, dims);
   require_size("c_kv", c_kv.size(), dims.kv_lora_rank);
   require_size("k_pe", k_pe.size(), dims.qk_rope_head_dim);
   std::byte* const rope = rope_address(layout, row, k_pe_row);
@@ -105,6 +120,7 @@ void encode_row(const CacheLayout& layout, const MlaDims& dims, std::span<const 
 
 void decode_row(const CacheLayout& layout, const MlaDims& dims, const std::byte* row,
                 const std::byte* k_pe_row, float scale, std::span<double> out) {
+  require_widths(layout, dims);
   require_size("out", out.size(), dims.latent_width());
   const auto c_kv = out.first(static_cast<std::size_t>(dims.kv_lora_rank));
   const auto k_pe = out.last(static_cast<std::size_t>(dims.qk_rope_head_dim));
