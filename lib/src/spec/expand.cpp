@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "mla/random.hpp"
+#include "spec/point_builder.hpp"
+#include "spec/read.hpp"
+#include "spec/values.hpp"
+
+namespace mla::spec {
+namespace {
+
+constexpr std::size_t kMostPoints = 100'000;
+constexpr std::uint64_t kOrderStream = 0x6f72646572;  // "order"
+
+/// "full,1k..4k:x2" -> "full", "1024", "2048", "4096"; words stay as they are.
+std::vector<std::string> tokens_of(const SweepKey& key, const std::string& text,
+                                   std::span<const std::string> backends) {
+  std::vector<std::string> tokens;
+  for (const std::string& word : parse_words(text, key.name)) {
+    if (key.name == "backend" && word == "all") {
+      tokens.insert(tokens.end(), backends.begin(), backends.end());
+    } else if (key.type != "COUNTS" || (key.name == "window" && word == "full")) {
+      tokens.push_back(word);
+    } else {
+      for (const std::int64_t value : parse_count_list(word, key.name))
+        tokens.push_back(fmt::format("{}", value));
+    }
+  }
+  return tokens;
+}
+
+/// What a point is, for throwing out repetitions.
+std::string point_text(const SweepPoint& point) {
+  return fmt::format("{}|{}|{}|{}|{}", to_text(point.shape), point.backend, point.options.num_splits,
+                     point.options.threads, name_of(point.caches));
+}
+
+struct Axis {
+  std::string_view key;
+  std::vector<std::string> tokens;
+};
+
+/// The active axes, slowest first, the backend last so that rivals run close together.
+std::vector<Axis> axes_of(const SweepSpec& spec, std::span<const std::string> backends) {
+  std::vector<Axis> axes;
+  for (const SweepKey& key : sweep_keys()) {
+    if (key.section != Section::kAxes || !is_active(spec, key.name)) continue;
+    axes.push_back({key.name, with_context(spec, key.name, [&] {
+                      return tokens_of(key, spec.settings.find(key.name)->second.text, backends);
+                    })});
+  }
+  const auto backend = std::ranges::find(axes, std::string_view("backend"), &Axis::key);
+  if (backend == axes.end() || backend->tokens.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "no backend is named", "'mla-bench list backends' shows them");
+  }
+  std::rotate(backend, backend + 1, axes.end());
+  return axes;
+}
+
+std::vector<SweepPoint> cross(const SweepSpec& spec, std::span<const std::string> backends,
+                              std::uint64_t seed) {
+  const std::vector<Axis> axes = axes_of(spec, backends);
+  double product = 1;
+  for (const Axis& axis : axes) product *= static_cast<double>(axis.tokens.size());
+  if (product > static_cast<double>(kMostPoints)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("the sweep has {} points, more than {}", product, kMostPoints));
+  }
+  PointBuilder builder(spec, seed);
+  std::vector<SweepPoint> points;
+  std::set<std::string> seen;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(product); ++i) {
+    Tokens tokens;
+    std::size_t rest = i;
+    for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+      tokens[axis->key] = axis->tokens[rest % axis->tokens.size()];
+      rest /= axis->tokens.size();
+    }
+    SweepPoint point = builder.build(tokens);
+    if (seen.insert(point_text(point)).second) points.push_back(std::move(point));
+  }
+  return points;
+}
+
+}  // namespace
+
+Sweep resolve(const SweepSpec& spec, std::span<const std::string> backends) {
+  check_alternatives(spec);
+  Sweep sweep{spec.name, spec.question, {}, measure_of(spec)};
+  sweep.points = cross(spec, backends, sweep.measure.seed);
+  if (sweep.measure.random_order) {  // Fisher-Yates
+    const CounterRng rng(sweep.measure.seed, kOrderStream);
+    for (std::size_t i = sweep.points.size(); i > 1; --i) {
+      const auto j = static_cast<std::size_t>(rng.between(i, 0, static_cast<std::int64_t>(i) - 1));
+      std::swap(sweep.points[i - 1], sweep.points[j]);
+    }
+  }
+  return sweep;
+}
+
+std::string command_for(const SweepPoint& point, const Measure& measure) {
+  std::string command = fmt::format("mla-bench run --shape '{}' --backend {} --caches {} --seed {}",
+                                    to_text(point.shape), point.backend, name_of(point.caches), measure.seed);
+  if (point.options.num_splits > 0) command += fmt::format(" --splits {}", point.options.num_splits);
+  if (point.options.threads > 0) command += fmt::format(" --threads {}", point.options.threads);
+  return command;
+}
+
+}  // namespace mla::spec
