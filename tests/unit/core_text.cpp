@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/text.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "core/count.hpp"
+#include "expect_error.hpp"
+#include "mla/backend.hpp"
+#include "mla/dims.hpp"
+#include "mla/random.hpp"
+#include "mla/version.hpp"
+
+namespace {
+
+namespace text = mla::text;
+using mla::ErrorCode;
+using Words = std::vector<std::string>;
+
+TEST(Text, NearestAllowsAThirdOfTheLetters) {
+  const Words names = {"cpu-absorbed", "cpu-expanded", "cuda-latent"};
+  EXPECT_EQ(text::nearest("cpu-absrobed", names), "cpu-absorbed");
+  EXPECT_EQ(text::nearest("CUDA-LATENT", names), "cuda-latent");
+  EXPECT_EQ(text::nearest("cuda_latnt", names), "cuda-latent");
+  EXPECT_EQ(text::nearest("rocm", names), "");
+  EXPECT_EQ(text::nearest("", names), "");
+  EXPECT_EQ(text::nearest("ba", Words{"cd", "ab"}), "ab");  // a swap is one edit
+  EXPECT_EQ(text::nearest("ab", Words{"cd", "xb"}), "xb");  // short words: one edit
+  EXPECT_EQ(text::nearest("a", Words{}), "");
+  EXPECT_EQ(text::nearest(std::string(100000, 'a'), Words{std::string(100000, 'a')}),
+            "");  // not worth the time
+}
+
+TEST(Text, Suggestion) {
+  EXPECT_EQ(text::suggestion("bf61", Words{"f32", "bf16"}), "did you mean 'bf16'?");
+  EXPECT_EQ(text::suggestion("zzz", Words{"f32", "bf16"}), "one of: f32, bf16");
+  EXPECT_EQ(text::suggestion("zzz", Words{}), "");
+}
+
+TEST(Text, JoinSplitLower) {
+  EXPECT_EQ(text::join_or(Words{}), "");
+  EXPECT_EQ(text::join_or(Words{"a"}), "a");
+  EXPECT_EQ(text::join_or(Words{"a", "b"}), "a or b");
+  EXPECT_EQ(text::join_or(Words{"a", "b", "c"}), "a, b or c");
+  EXPECT_EQ(text::split("a,,b,", ','), (Words{"a", "", "b", ""}));
+  EXPECT_EQ(text::split("", ','), Words{""});
+  EXPECT_EQ(text::to_lower("MiXed-09_\xC3\x84"), "mixed-09_\xC3\x84");  // bytes above ASCII are left alone
+}
+
+TEST(Text, QuotedCannotFloodOrRepaintATerminal) {
+  EXPECT_EQ(text::quoted("plain"), "'plain'");
+  EXPECT_EQ(text::quoted("a\x1b[31m\n\x7f"), "'a\\x1b[31m\\x0a\\x7f'");
+  EXPECT_EQ(text::quoted(std::string(60, 'a')), "'" + std::string(60, 'a') + "'");
+  EXPECT_EQ(text::quoted(std::string(61, 'a')), "'" + std::string(60, 'a') + "...'");
+}
+
+TEST(Count, ReadsWhatItWrites) {
+  const mla::CounterRng rng(1);
+  for (std::uint64_t i = 0; i < 5000; ++i) {
+    const std::int64_t value = rng.between(i, 0, std::int64_t{1} << rng.between(i + 100000, 1, 62));
+    for (const std::int64_t v : {value, value / 1024 * 1024, value / 1048576 * 1048576}) {
+      ASSERT_EQ(text::parse_count(text::format_count(v), "n", ErrorCode::kParse), v) << text::format_count(v);
+    }
+  }
+  EXPECT_EQ(text::format_count(4096), "4k");
+  EXPECT_EQ(text::format_count(1 << 20), "1m");
+  EXPECT_EQ(text::format_count(0), "0");
+  EXPECT_EQ(text::format_count(1025), "1025");
+  EXPECT_EQ(text::parse_count("9223372036854775807", "n", ErrorCode::kParse), 9223372036854775807);
+}
+
+TEST(Count, RefusesWithTheReason) {
+  const auto parse = [](std::string_view t) {
+    return [t] { return text::parse_count(t, "--heads", ErrorCode::kInvalidArgument, 1, 1 << 20); };
+  };
+  const auto expect = [&](std::string_view t, std::string_view why) {
+    expect_error(parse(t), ErrorCode::kInvalidArgument,
+                 {"--heads", why, "in 1..1048576", "k (1024) or m (1048576)"});
+  };
+  expect("", "is empty");
+  expect("nan", "'nan', not a number");
+  expect("inf", "'inf', not a number");
+  expect("0x10", "'0x10' with an unknown suffix 'x10'");
+  expect("4K", "'4K' with an unknown suffix 'K'");
+  expect("4kk", "unknown suffix 'kk'");
+  expect("1e3", "unknown suffix 'e3'");
+  expect("1.5", "'1.5', not whole");
+  expect("-4", "'-4', negative");
+  expect("-99999999999999999999", "negative");
+  expect("+4", "'+4', not a number");
+  expect(" 4", "not a number");
+  expect("0", "'0', too small");
+  expect("2m", "'2m', too large");
+  expect("1048577", "too large");
+  expect("99999999999999999999", "too large");
+  expect("9223372036854775807k", "too large");
+}
+
+TEST(Dims, ScaleUsesTheExpandedWidth) {
+  EXPECT_DOUBLE_EQ(mla::plain_softmax_scale({}), 1 / std::sqrt(192.0));
+  EXPECT_DOUBLE_EQ(mla::plain_softmax_scale({.qk_rope_head_dim = 0, .qk_nope_head_dim = 64}), 0.125);
+}
+
+TEST(Dims, ValidateNamesFieldAndValue) {
+  using mla::MlaDims;
+  const auto check = [](const MlaDims& dims) { return [dims] { mla::validate(dims); }; };
+  const auto expect = [&](const MlaDims& dims, std::string_view field, std::string_view value) {
+    expect_error(check(dims), ErrorCode::kInvalidArgument, {field, value});
+  };
+  EXPECT_NO_THROW(mla::validate(MlaDims{}));
+  EXPECT_NO_THROW(mla::validate(
+      {.num_heads = 1, .kv_lora_rank = 1, .qk_rope_head_dim = 0, .qk_nope_head_dim = 1, .v_head_dim = 1}));
+  expect({.num_heads = 0}, "num_heads is 0", "1..32768");
+  expect({.num_heads = 1 << 30}, "num_heads is 1073741824", "1..32768");
+  expect({.kv_lora_rank = -512}, "kv_lora_rank is -512", "1..32768");
+  expect({.qk_rope_head_dim = -2}, "qk_rope_head_dim is -2", "0..32768");
+  expect({.qk_rope_head_dim = 63}, "qk_rope_head_dim is 63", "even");
+  expect({.qk_nope_head_dim = 0}, "qk_nope_head_dim is 0", "1..32768");
+  expect({.v_head_dim = 0}, "v_head_dim is 0", "1..32768");
+}
+
+TEST(Error, CarriesCodeSentenceAndHint) {
+  const mla::Error e(ErrorCode::kIo, "no such file", "look again");
+  EXPECT_EQ(e.code(), ErrorCode::kIo);
+  EXPECT_STREQ(e.what(), "no such file");
+  EXPECT_EQ(e.hint(), "look again");
+  EXPECT_EQ(mla::Error(ErrorCode::kIo, "x").hint(), "");
+}
+
+TEST(Version, SaysWhatWasBuilt) {
+  const mla::BuildInfo& info = mla::build_info();
+  EXPECT_EQ(text::split(info.version, '.').size(), 3U) << info.version;
+  EXPECT_FALSE(info.compiler.empty());
+  EXPECT_EQ(info.cuda == "none", info.cuda_archs.empty()) << info.cuda << " / " << info.cuda_archs;
+  if (info.git != "unknown") {
+    const std::string_view sha = info.git.substr(0, info.git.find('+'));
+    EXPECT_GE(sha.size(), 7U) << info.git;
+    EXPECT_EQ(sha.find_first_not_of("0123456789abcdef"), std::string_view::npos) << info.git;
+  }
+}
+
+TEST(Registry, FindsWhatItListsAndSuggestsTheRest) {
+  std::vector<std::string> names;
+  for (const mla::Backend* backend : mla::backends()) {
+    names.emplace_back(backend->info().name);
+    EXPECT_EQ(mla::find_backend(names.back()), backend) << "two backends share a name";
+    EXPECT_EQ(&mla::get_backend(names.back()), backend);
+    EXPECT_FALSE(backend->info().summary.empty());
+  }
+  EXPECT_EQ(mla::find_backend("no-such"), nullptr);
+  expect_error([] { return &mla::get_backend("no-such"); }, ErrorCode::kInvalidArgument, {"'no-such'"});
+  if (!names.empty()) {
+    const std::string typo = names.front() + "x";
+    try {
+      static_cast<void>(mla::get_backend(typo));
+      FAIL() << typo << " was found";
+    } catch (const mla::Error& e) {
+      EXPECT_NE(e.hint().find("did you mean '" + names.front() + "'?"), std::string::npos) << e.hint();
+    }
+  }
+}
+
+TEST(Registry, ChoosesTheFirstThatCanAndElseListsEveryReason) {
+  mla::Device described;  // a GPU known from a file only: nothing can run on it
+  described.name = "imagined";
+  described.vendor = "nvidia";
+  described.origin = mla::DeviceOrigin::kDescribed;
+  mla::Device host;
+  host.name = "host";
+  host.vendor = "cpu";
+  host.origin = mla::DeviceOrigin::kHost;
+  for (const mla::Device& device : {described, host}) {
+    for (const char* words :
+         {"decode latent 2q1s64", "prefill head q8", "decode head h7 q4s9 topk3 cache:fp8_ds_mla"}) {
+      const mla::AttentionShape shape = mla::parse_shape(words);
+      const auto answers = mla::candidates(shape, device);
+      ASSERT_EQ(answers.size(), mla::backends().size());
+      const mla::Backend* first = nullptr;
+      for (std::size_t i = 0; i < answers.size(); ++i) {
+        EXPECT_EQ(answers[i].backend, mla::backends()[i]);
+        EXPECT_EQ(answers[i].support.ok, answers[i].support.why.empty()) << answers[i].backend->info().name;
+        if (first == nullptr && answers[i].support.ok) first = answers[i].backend;
+      }
+      if (first != nullptr) {
+        EXPECT_EQ(&mla::choose_backend(shape, device), first);
+        continue;
+      }
+      std::vector<std::string_view> wanted = {device.name, "decode"};
+      wanted[1] = shape.phase == mla::Phase::kDecode ? "decode" : "prefill";
+      for (const auto& c : answers) {
+        wanted.push_back(c.backend->info().name);
+        wanted.push_back(c.support.why);
+      }
+      expect_error([&] { return &mla::choose_backend(shape, device); }, ErrorCode::kUnsupported, wanted);
+    }
+  }
+  expect_error([&] { return mla::candidates({}, host).size(); }, ErrorCode::kInvalidArgument,
+               {"batch is empty"});
+}
+
+}  // namespace
