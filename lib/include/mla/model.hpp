@@ -173,6 +173,8 @@ struct ModelConfig {
   bool attention_sinks = false;  ///< one learned sink logit a query head
   bool attention_gate =
       false;  ///< output gate: q_proj twice as wide, or a gate matrix of the same size (Qwen3.5, K3)
+  bool attention_gate_per_head =
+      false;            ///< that gate is one number a head: a [heads, hidden] matrix (Ling-3, Step)
   bool k_eq_v = false;  ///< full layers have no v_proj: K is used as V (Gemma-4); engines still cache both
   bool mla_use_nope = false;  ///< the rope part of the row is stored but not rotated (Kimi-K3)
   double mla_q_multiplier = 1.0, mla_kv_multiplier = 1.0;  ///< LongCat: sqrt(hidden / Lq), sqrt(hidden / L)
