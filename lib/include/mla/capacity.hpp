@@ -25,19 +25,19 @@ using Number = std::variant<std::int64_t, double>;
 
 /// One number with its arithmetic and with where its constants come from.
 struct Line {
-  std::string key;    ///< machine name: "cache.bytes_per_token"
-  std::string title;  ///< "cache, one token"
+  std::string key{};    ///< machine name: "cache.bytes_per_token"
+  std::string title{};  ///< "cache, one token"
   Unit unit = Unit::kBytes;
-  Number value;
-  std::string formula;  ///< "61 layers x 1,152 B"
-  std::string source;   ///< "model deepseek-v3; row layout bf16"
+  Number value{};
+  std::string formula{};  ///< "61 layers x 1,152 B"
+  std::string source{};   ///< "model deepseek-v3; row layout bf16"
 };
 
 // ---- how cache elements are stored ------------------------------------------------------------------------
 
 /// `bytes` bytes hold `elements` consecutive elements: bf16 2/1, q8_0 34/32, nvfp4 9/16.
 struct ElementFormat {
-  std::string_view name;
+  std::string_view name{};
   int bytes = 2;
   int elements = 1;
   friend constexpr bool operator==(const ElementFormat&, const ElementFormat&) = default;
@@ -54,8 +54,8 @@ enum class MlaRow : std::uint8_t {
 /// A cache dtype as users name it: bf16, f16, fp8, fp8_ds_mla, nvfp4, nvfp4_ds_mla, fp8_per_token_head, q8_0,
 /// ...
 struct KvFormat {
-  std::string_view name;
-  std::string_view title;
+  std::string_view name{};
+  std::string_view title{};
   ElementFormat k, v;
   MlaRow mla_row = MlaRow::kElements;
   CacheFormat row_format = CacheFormat::kBF16;  ///< kLayout only
@@ -100,31 +100,36 @@ enum class WindowRule : std::uint8_t {
   kWithBatch,   ///< min(window + micro-batch, length) padded to 256 cells (llama.cpp)
 };
 
-/// The rules of one engine from one version on. A fact about an engine is a field here, not a branch
-/// elsewhere.
+/// The rules of one engine from one version on. A fact about an engine is a field, not a branch elsewhere.
 struct EngineRules {
-  std::string_view name;   ///< "vllm"
-  std::string_view since;  ///< first version these rules hold for; empty: the oldest known
-  std::string_view title;
+  std::string_view name{};   ///< "vllm"
+  std::string_view since{};  ///< first version these rules hold for; empty: the oldest known
+  std::string_view date{};   ///< month of that version, yyyy-mm
+  std::string_view title{};
   PoolKind pools = PoolKind::kSharedBlocks;
   TokenCount token_count = TokenCount::kBlocks;
   MlaStorage mla_storage = MlaStorage::kLatent;
+  WindowRule window = WindowRule::kExact;
   Budget budget = Budget::kShareOfTotal;
-  double utilization = 0.9;        ///< the engine's default
-  int block = 16, mla_block = 64;  ///< default tokens per block, ordinary and MLA models
+  double utilization = 0.9;            ///< the engine's default share
+  bool runtime_outside_share = false;  ///< activations and graphs live in the rest of the memory (SGLang)
+  int block = 16, mla_block = 64;      ///< default tokens a block, ordinary and MLA models
+  int block_step = 1;                  ///< block sizes that are no multiple of it are refused
+  int sparse_block = 0;                ///< the only block size top-k sparse MLA kernels take; 0: any
   int block_alignment = 16,
-      mla_block_alignment = 64;  ///< block sizes grow in these steps (recurrent hybrids)
-  int reserved_blocks = 0;       ///< counted in the pool, never usable (vLLM's null block)
-  int spare_blocks = 0;          ///< allocated beyond the pool (SGLang's spare page)
-  bool round_blocks_up = false;  ///< TensorRT-LLM: ceil(budget / block bytes)
-  WindowRule window = WindowRule::kWithChunk;
-  double group_padding_limit = 1.5;   ///< largest / smallest layer count below which groups are padded up
+      mla_block_alignment = 64;       ///< steps in which blocks grow to hold a recurrent state
+  int reserved_blocks = 0;            ///< counted in the pool, never usable (vLLM's null block)
+  int spare_blocks = 0;               ///< allocated beyond the pool (SGLang's spare page)
+  bool round_blocks_up = false;       ///< TensorRT-LLM: ceil(budget / block bytes)
+  double group_padding_limit = 1.0;   ///< largest / smallest layer count below which groups are padded up
+  double window_pool_ratio = 1.0;     ///< kPoolPerKind: tokens of the window pool per token of the full pool
+  double state_pool_ratio = 0.0;      ///< kPoolPerKind: bytes of the state pool per byte of the others
   bool index_on_every_layer = false;  ///< index keys are charged on layers that share another layer's indexer
-  bool index_whole_under_dcp = false;
-  double window_pool_ratio = 1.0;  ///< kPoolPerKind: tokens of the window pool per token of the full pool
+  bool index_whole_under_dcp = false;   ///< every rank keeps all index keys
+  std::string_view sparse_fp8 = "fp8";  ///< what cache format "fp8" means for top-k sparse MLA
   bool k_and_v_logged_apart = false;
-  int rope_table_bytes = 2;  ///< bytes per element of the cos/sin table kept with the weights
-  std::string_view source;
+  int rope_table_bytes = 2;  ///< bytes an element of the cos/sin table kept with the weights
+  std::string_view source{};
 };
 [[nodiscard]] MLA_EXPORT std::span<const EngineRules> all_engines() noexcept;
 /// "vllm", "vllm@0.11", "sglang", "tensorrt-llm", "llama.cpp", "ik_llama.cpp", "none" (no paging overhead at
@@ -174,13 +179,14 @@ struct CachePart {
                v_bytes = 0;  ///< of one entry; kState: k_bytes a sequence. V lies in a latent row
   int tokens_per_entry = 1;
   std::int64_t window = 0;  ///< tokens kept at most; 0: all
+  bool chunked = false;     ///< the window is a chunk: it starts at its multiples, not at every token
   int block = 0;            ///< tokens a page of this part holds where the engine fixes it; 0: the pool's
   int page_alignment = 1;   ///< bytes
-  std::string formula;      ///< of one entry, "(512 + 64) x 2 B"
+  std::string formula{};    ///< of one entry, "(512 + 64) x 2 B"
   [[nodiscard]] constexpr std::int64_t entry_bytes() const noexcept { return k_bytes + v_bytes; }
 };
-/// Throws kInvalidArgument where the format has no layout for this layer (fp8_ds_mla on ordinary heads, q8_0 with
-/// a width that is no multiple of 32).
+/// Throws kInvalidArgument where the format has no layout for this layer (fp8_ds_mla on ordinary heads, q8_0
+/// with a width that is no multiple of 32).
 [[nodiscard]] MLA_EXPORT std::vector<CachePart> cache_parts(const ModelConfig& model, const LayerCache& layer,
                                                             const KvFormat& format, const EngineRules& engine,
                                                             int tp = 1);
@@ -227,38 +233,36 @@ struct WindowSavings {
 
 // ---- bytes of the weights ---------------------------------------------------------------------------------
 
-/// How a matrix is stored: `bits` a weight and `scale_bits` for every block of rows x cols (0: the whole
-/// extent).
+/// How a matrix is stored: `bits` a weight and `scale_bits` (zero points too) for every block of rows x cols.
 struct WeightFormat {
-  std::string_view name;
+  std::string name = "bf16";
   int bits = 16;
   int scale_bits = 0;
-  int block_rows = 0, block_cols = 0;
+  int block_rows = 0, block_cols = 0;  ///< 0: the whole extent
 };
-[[nodiscard]] MLA_EXPORT std::span<const WeightFormat> all_weight_formats() noexcept;
+[[nodiscard]] MLA_EXPORT std::span<const WeightFormat> all_weight_formats();
+/// "bf16", "fp8" (128 x 128 blocks), "fp8_channel", "int4" (AWQ), "mxfp4", "nvfp4", ...; throws
+/// kInvalidArgument.
 [[nodiscard]] MLA_EXPORT WeightFormat find_weight_format(std::string_view name);
 /// Bytes of a [rows, cols] matrix.
 [[nodiscard]] MLA_EXPORT std::int64_t matrix_bytes(const WeightFormat& format, std::int64_t rows,
                                                    std::int64_t cols);
 
-/// Which format each part of the model is stored in. Norms are bf16 always; router gates and embeddings
-/// rarely quantised.
+/// Which format each part is stored in. Norms are bf16 always, embeddings and gates unless a file says so.
 struct WeightScheme {
-  WeightFormat attention, dense, experts, embedding, router;
+  WeightFormat attention, dense, shared, experts, head, router, embedding;
+  std::string source = "bf16 everywhere";
 };
-/// One format for attention, dense and experts; embeddings and gates in bf16.
+/// One format for attention and FFNs; embeddings, head and gates in bf16.
 [[nodiscard]] MLA_EXPORT WeightScheme uniform_scheme(const WeightFormat& format);
-/// From the config's quantization and dtype ("fp8 128x128", "mxfp4 experts", ...); bf16 where it says
-/// nothing.
+/// From the config's quantization_config and torch_dtype; bf16 where they say nothing.
 [[nodiscard]] MLA_EXPORT WeightScheme scheme_of(const ModelConfig& model);
 
-/// What one rank of a pipeline stage holds. Several lines; `bytes` is their sum.
+/// What one rank of a pipeline stage holds: lines whose values sum to `bytes`.
 struct WeightPlan {
   std::int64_t bytes = 0;
-  std::int64_t params = 0;  ///< weights on this rank
   std::vector<Line> lines;
-  std::vector<std::string>
-      gaps;  ///< parts the config does not describe (recurrent layers without widths, vision towers)
+  std::vector<std::string> gaps;  ///< parts the config does not describe (vision towers), so left out
 };
 [[nodiscard]] MLA_EXPORT WeightPlan weights_on_rank(const ModelConfig& model, const WeightScheme& scheme,
                                                     const Layout& layout, int stage,
@@ -272,21 +276,24 @@ enum class GroupKind : std::uint8_t { kFull, kWindow, kState };
 /// Layers that share one block table.
 struct CacheGroup {
   GroupKind kind = GroupKind::kFull;
-  int layers = 0;          ///< of this stage
-  int padding_layers = 0;  ///< of the whole model, added so that groups match
-  std::int64_t block = 0;  ///< tokens a block of this group holds on one rank
+  int layers = 0;          ///< of the stage
+  int padding_layers = 0;  ///< of the whole model: dummies that make groups equal
+  std::int64_t block = 0;  ///< tokens a block of this group holds on one rank; kState: a whole sequence
   std::int64_t window = 0;
+  bool chunked = false;
 };
-/// Blocks of one size; a sequence takes some from each group.
+/// Blocks of one size; a sequence takes some for each group.
 struct CachePool {
-  std::string name;                ///< "cache", "full", "window", "state"
-  std::int64_t block_bytes = 0;    ///< one block id, all layers of the stage that it backs
-  std::int64_t page_bytes = 0;     ///< one layer's page
-  std::int64_t padding_bytes = 0;  ///< of a recurrent state's page, wasted
+  std::string name{};  ///< "cache", "full", "window", "state"
+  std::int64_t block_bytes =
+      0;  ///< one block id: all layers of the stage that it backs. 0: none on this stage
+  std::int64_t page_bytes = 0;     ///< one layer's page, where all are equal
+  std::int64_t padding_bytes = 0;  ///< of that page, wasted under a recurrent state
   std::int64_t blocks = 0;         ///< in the pool
   std::int64_t usable = 0;         ///< without reserved ones
   std::vector<CacheGroup> groups;
 };
+
 // ---- the plan ---------------------------------------------------------------------------------------------
 
 /// Memory that is neither weights nor cache. Empty values are estimated by a stated rule.
@@ -295,16 +302,18 @@ struct RuntimeMemory {
 };
 
 struct PlanRequest {
-  std::string gpu_name;
+  std::string gpu_name{};
   std::int64_t gpu_memory_bytes = 0;
   Layout layout;
   EngineRules engine;
   KvFormat cache;
   WeightScheme weights;
   std::optional<std::int64_t> weight_bytes;  ///< per rank, instead of the estimate
-  int block = 0;                             ///< 0: the engine's default for this model
-  std::int64_t context = 0;                  ///< tokens of one sequence; 0: the model's maximum
-  std::int64_t concurrency = 0;              ///< wanted sequences; 0: just say what fits
+  std::vector<std::int64_t>
+      cache_bytes;               ///< cache budget of a rank, instead of what is left: one, or one a stage
+  int block = 0;                 ///< 0: the engine's default for this model
+  std::int64_t context = 0;      ///< tokens of one sequence; 0: the model's maximum
+  std::int64_t concurrency = 0;  ///< wanted sequences; 0: just say what fits
   std::optional<double> utilization;
   RuntimeMemory runtime;
   std::int64_t max_batched_tokens = 8192;
@@ -325,6 +334,7 @@ struct StagePlan {
   StageLayers layers;
   WeightPlan weights;
   std::int64_t weight_bytes = 0, runtime_bytes = 0;
+  std::vector<Line> runtime;
   std::int64_t cache_budget = 0;  ///< may be negative: by how much weights and runtime exceed the budget
   std::vector<CachePool> pools;
   std::int64_t sequences = 0;  ///< of the asked context, if this stage alone decided
@@ -337,7 +347,7 @@ struct MemoryPlan {
   int block = 0;
   std::vector<StagePlan> stages;
   int limiting_stage = 0;
-  std::int64_t cache_bytes_per_token = 0;  ///< on a rank of the limiting stage, index keys included
+  double cache_bytes_per_token = 0;        ///< growing, on a rank of the limiting stage, index keys included
   std::int64_t bytes_per_sequence = 0;     ///< the same, one sequence of the context, whole blocks
   std::int64_t blocks = 0;                 ///< of the first pool, smallest over stages
   std::int64_t tokens_logged = 0;          ///< what the engine would print, per replica

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <string>
+#include <vector>
+
+#include "core/text.hpp"
+#include "mla/capacity.hpp"
+#include "mla/error.hpp"
+
+namespace mla::capacity {
+namespace {
+
+// Each engine's rule sets, oldest first. A later one starts from the one before and says what changed, so
+// that a new version is one more function and one more row.
+
+constexpr EngineRules exact() {
+  return {.name = "none",
+          .title = "bytes alone: no pages, no reserve",
+          .utilization = 0.9,
+          .block = 1,
+          .mla_block = 1,
+          .block_alignment = 1,
+          .mla_block_alignment = 1,
+          .source = "arithmetic of the model's shapes"};
+}
+
+constexpr EngineRules vllm_0_5() {
+  return {.name = "vllm",
+          .date = "2024-06",
+          .title = "vLLM 0.5: every layer charged at full length, f32 rope tables",
+          .window = WindowRule::kFullLength,
+          .block = 16,
+          .mla_block = 16,
+          .block_step = 8,
+          .sparse_fp8 = "fp8_ds_mla",
+          .rope_table_bytes = 4,
+          .source = "logs of vllm#4650"};
+}
+constexpr EngineRules vllm_0_6() {
+  EngineRules rules = vllm_0_5();
+  rules.since = "0.6";
+  rules.date = "2024-09";
+  rules.title = "vLLM 0.6: rope tables in the model's dtype";
+  rules.rope_table_bytes = 2;
+  rules.source = "logs of vllm#10517, DeepSeek-V3#205";
+  return rules;
+}
+constexpr EngineRules vllm_0_8() {
+  EngineRules rules = vllm_0_6();
+  rules.since = "0.8";
+  rules.date = "2025-03";
+  rules.title = "vLLM 0.8 (V1 engine): block 0 is the null block; FlashMLA blocks of 64";
+  rules.reserved_blocks = 1;
+  rules.mla_block = 64;
+  rules.sparse_block = 64;
+  rules.source = "vllm v1/core/kv_cache_utils.py, v1/core/block_pool.py";
+  return rules;
+}
+constexpr EngineRules vllm_0_10() {
+  EngineRules rules = vllm_0_8();
+  rules.since = "0.10";
+  rules.date = "2025-07";
+  rules.title = "vLLM 0.10: hybrid manager, window and recurrent layers in groups of their own";
+  rules.window = WindowRule::kWithChunk;
+  rules.group_padding_limit = 1.25;
+  return rules;
+}
+constexpr EngineRules vllm_0_16() {
+  EngineRules rules = vllm_0_10();
+  rules.since = "0.16";
+  rules.date = "2026-02";
+  rules.title = "vLLM 0.16: groups padded up to 1.5 x the smallest";
+  rules.group_padding_limit = 1.5;
+  rules.source = "vllm v1/core/kv_cache_utils.py @001cabc1";
+  return rules;
+}
+constexpr EngineRules vllm_0_22() {
+  EngineRules rules = vllm_0_16();
+  rules.since = "0.22";
+  rules.date = "2026-06";
+  rules.title = "vLLM 0.22: logged tokens = concurrency x max length";
+  rules.token_count = TokenCount::kConcurrency;
+  rules.source = "logs of vllm#43308, vllm#51041";
+  return rules;
+}
+
+constexpr EngineRules sglang() {
+  return {.name = "sglang",
+          .date = "2025-01",
+          .title = "SGLang: token pools with a spare page, K and V apart, index keys on every layer",
+          .pools = PoolKind::kPoolPerKind,
+          .utilization = 0.88,
+          .runtime_outside_share = true,
+          .block = 1,
+          .mla_block = 64,
+          .sparse_block = 64,
+          .spare_blocks = 1,
+          .window_pool_ratio = 0.8,
+          .state_pool_ratio = 0.9,
+          .index_on_every_layer = true,
+          .index_whole_under_dcp = true,
+          .sparse_fp8 = "fp8_ds_mla",
+          .k_and_v_logged_apart = true,
+          .rope_table_bytes = 4,
+          .source = "sglang mem_cache/memory_pool.py; logs of sglang#11309, #15464, #17392"};
+}
+
+constexpr EngineRules tensorrt_llm() {
+  return {.name = "tensorrt-llm",
+          .date = "2024-03",
+          .title = "TensorRT-LLM: blocks rounded up, 0.9 of what is free",
+          .pools = PoolKind::kPoolPerKind,
+          .budget = Budget::kShareOfFree,
+          .block = 32,
+          .mla_block = 32,
+          .sparse_block = 64,
+          .round_blocks_up = true,
+          .source = "TensorRT-LLM#1400, #2268"};
+}
+
+constexpr EngineRules llama_cpp_2023() {
+  return {.name = "llama.cpp",
+          .date = "2023-08",
+          .title = "llama.cpp before 2025-04: MLA models cached as MHA",
+          .pools = PoolKind::kCells,
+          .mla_storage = MlaStorage::kExpanded,
+          .window = WindowRule::kFullLength,
+          .utilization = 1.0,
+          .block = 256,
+          .mla_block = 256,
+          .k_and_v_logged_apart = true,
+          .source = "llama.cpp logs; context padded to 256 cells"};
+}
+constexpr EngineRules llama_cpp_2025() {
+  EngineRules rules = llama_cpp_2023();
+  rules.since = "b5100";
+  rules.date = "2025-04";
+  rules.title = "llama.cpp of 2025-04 to 2026-01: the latent stored as K and again as V";
+  rules.mla_storage = MlaStorage::kLatentAndValue;
+  rules.window = WindowRule::kWithBatch;
+  return rules;
+}
+constexpr EngineRules llama_cpp_2026() {
+  EngineRules rules = llama_cpp_2025();
+  rules.since = "b7800";
+  rules.date = "2026-01";
+  rules.title = "llama.cpp from 2026-01 (PR 19067): no V of MLA layers";
+  rules.mla_storage = MlaStorage::kLatent;
+  return rules;
+}
+constexpr EngineRules ik_llama_cpp() {
+  EngineRules rules = llama_cpp_2023();
+  rules.name = "ik_llama.cpp";
+  rules.date = "2025-02";
+  rules.title = "ik_llama.cpp -mla 2 or 3: the latent alone; windows at full length";
+  rules.mla_storage = MlaStorage::kLatent;
+  rules.source = "ik_llama.cpp pull 237, 259, 616";
+  return rules;
+}
+
+constexpr EngineRules lmcache() {
+  return {.name = "lmcache",
+          .date = "2025-01",
+          .title = "LMCache: chunks of 256 tokens off the GPU",
+          .pools = PoolKind::kSharedBlocks,
+          .window = WindowRule::kFullLength,
+          .utilization = 1.0,
+          .block = 256,
+          .mla_block = 256,
+          .sparse_fp8 = "fp8_ds_mla",
+          .source = "LMCache default chunk_size"};
+}
+
+constexpr std::array kEngines{exact(),        vllm_0_5(),       vllm_0_6(),       vllm_0_8(),
+                              vllm_0_10(),    vllm_0_16(),      vllm_0_22(),      sglang(),
+                              tensorrt_llm(), llama_cpp_2023(), llama_cpp_2025(), llama_cpp_2026(),
+                              ik_llama_cpp(), lmcache()};
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kAliases{{
+    {"trtllm", "tensorrt-llm"},
+    {"trt-llm", "tensorrt-llm"},
+    {"tensorrt_llm", "tensorrt-llm"},
+    {"llamacpp", "llama.cpp"},
+    {"ik", "ik_llama.cpp"},
+    {"ik_llama", "ik_llama.cpp"},
+    {"exact", "none"},
+}};
+
+/// The numbers of "0.8.3.dev172", "v0.21", "b5100" up to the first that is none: {0, 8, 3}.
+std::vector<int> version_numbers(std::string_view text) {
+  while (!text.empty() && (text.front() < '0' || text.front() > '9')) text.remove_prefix(1);
+  std::vector<int> numbers;
+  while (!text.empty()) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{}) break;
+    numbers.push_back(value);
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    if (text.empty() || text.front() != '.') break;
+    text.remove_prefix(1);
+  }
+  return numbers;
+}
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+/// "2025-11" or "2025-11-06" or "2025".
+bool is_month(std::string_view text) {
+  if (text.size() < 4 || text.substr(0, 2) != "20") return false;
+  if (!std::all_of(text.begin(), text.begin() + 4, is_digit)) return false;
+  return text.size() == 4 || text[4] == '-';
+}
+
+bool well_formed_version(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), is_digit) && std::all_of(text.begin(), text.end(), [](char c) {
+           return is_digit(c) || (c >= 'a' && c <= 'z') || c == '.' || c == '-' || c == '+' || c == '_';
+         });
+}
+
+std::vector<std::string> engine_names() {
+  std::vector<std::string> names;
+  for (const EngineRules& rules : kEngines) {
+    if (names.empty() || names.back() != rules.name) names.emplace_back(rules.name);
+  }
+  return names;
+}
+
+}  // namespace
+
+std::span<const EngineRules> all_engines() noexcept {
+  return kEngines;
+}
+
+EngineRules find_engine(std::string_view what) {
+  const std::string lower = text::to_lower(what);
+  const std::size_t at = lower.find('@');
+  std::string name = lower.substr(0, at);
+  const std::string version = at == std::string::npos ? std::string() : lower.substr(at + 1);
+  for (const auto& [alias, target] : kAliases) {
+    if (name == alias) name = target;
+  }
+  const EngineRules* best = nullptr;
+  bool known = false;
+  for (const EngineRules& rules : kEngines) {
+    if (rules.name != name) continue;
+    known = true;
+    const bool applies =
+        version.empty()     ? true
+        : is_month(version) ? rules.since.empty() || version.substr(0, 7) >= rules.date
+                            : rules.since.empty() || version_numbers(version) >= version_numbers(rules.since);
+    if (applies) best = &rules;
+  }
+  if (!known) {
+    const std::vector<std::string> names = engine_names();
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("no engine is called {}", text::quoted(name)),
+                text::suggestion(name, names));
+  }
+  if (at != std::string::npos && !is_month(version) && !well_formed_version(version)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} is neither a version nor a month of {}", text::quoted(version), name),
+                "write it as in vllm@0.11 or vllm@2025-10");
+  }
+  return *best;
+}
+
+}  // namespace mla::capacity

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/plan_warnings.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "plan/arithmetic.hpp"
+
+namespace mla::capacity {
+namespace {
+
+using Warnings = std::vector<std::string>;
+
+/// The trap an MLA planner exists for.
+void latent_replicated(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
+  const Layout& layout = request.layout;
+  const int copies = layout.tp / layout.dcp;
+  const bool latent =
+      request.engine.mla_storage != MlaStorage::kExpanded && model.count(AttentionKind::kMla) > 0;
+  if (!latent || copies <= 1) return;
+  out.push_back(fmt::format(
+      "tp {} replicates the latent cache: MLA has one latent head, so {} ranks keep the same "
+      "rows and hold no more tokens than one{}",
+      layout.tp, copies, layout.dcp > 1 ? fmt::format(" (dcp {} splits the rest)", layout.dcp) : ""));
+}
+
+void kv_heads_replicated(Warnings& out, const ModelConfig& model, const Layout& layout) {
+  for (const LayerCache& layer : model.layers) {
+    const bool heads = layer.kv_heads > 0 && layer.kind != AttentionKind::kMla &&
+                       layer.kind != AttentionKind::kNone && layer.kind != AttentionKind::kRecurrent &&
+                       layer.kind != AttentionKind::kCompressed;
+    if (heads && layout.tp > layer.kv_heads * layout.dcp) {
+      out.push_back(fmt::format("tp {} is more than the {} KV heads: each is kept on {} ranks", layout.tp,
+                                layer.kv_heads, layout.tp / layer.kv_heads / layout.dcp));
+      return;
+    }
+  }
+  if (layout.tp > 1 && model.count(AttentionKind::kCompressed) > 0) {
+    out.push_back(fmt::format("tp {} replicates the cache: it has one KV head", layout.tp));
+  }
+}
+
+void experts(Warnings& out, const ModelConfig& model, const Layout& layout) {
+  if (!model.moe || layout.ep <= 1 || model.moe->num_experts % layout.ep == 0) return;
+  out.push_back(fmt::format("ep {} does not divide the {} routed experts: the fullest rank keeps {}",
+                            layout.ep, model.moe->num_experts, ceil_div(model.moe->num_experts, layout.ep)));
+}
+
+/// Block-quantised matrices can only be cut between blocks.
+void cut_blocks(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
+  const Layout& layout = request.layout;
+  const auto check = [&](const WeightFormat& format, std::int64_t width, std::int64_t shards,
+                         const char* what, const char* hint) {
+    const int block = std::max(format.block_rows, format.block_cols);
+    if (shards <= 1 || format.scale_bits == 0 || block <= 1 || width == 0) return;
+    if (width % shards == 0 && (width / shards) % block == 0) return;
+    out.push_back(
+        fmt::format("{} of {} cut into {} parts are {} wide, no multiple of the {} weights that share a {} "
+                    "scale: engines refuse this{}",
+                    what, num(width), shards, num(static_cast<double>(width) / static_cast<double>(shards)),
+                    block, format.name, hint));
+  };
+  if (model.moe) {
+    check(request.weights.experts, model.moe->moe_intermediate_size,
+          std::int64_t{layout.tp} * layout.dp / std::max(1, layout.ep), "routed experts",
+          "; ep keeps experts whole");
+    check(request.weights.shared, model.moe->shared_intermediate_size, layout.tp, "shared experts", "");
+  }
+  for (const LayerFfn& ffn : model.ffn) {
+    if (ffn.dense_count > 0) {
+      check(request.weights.dense, ffn.dense_intermediate_size, layout.tp, "dense FFNs", "");
+      break;
+    }
+  }
+}
+
+void lengths(Warnings& out, const ModelConfig& model, const MemoryPlan& plan) {
+  if (model.max_position > 0 && plan.context > model.max_position) {
+    out.push_back(fmt::format("context {} is beyond the {} positions of {}", num(plan.context),
+                              num(model.max_position), model.name));
+  }
+}
+
+void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& request,
+                  const MemoryPlan& plan) {
+  const EngineRules& engine = request.engine;
+  if (engine.name == "vllm" && model.mla && plan.block != 64 && model.count(AttentionKind::kRecurrent) == 0) {
+    out.push_back(
+        fmt::format("block size {} leaves FlashMLA out (it takes 64); Cutlass MLA takes 128, FlashInfer 32 "
+                    "or 64, Triton MLA any multiple of 16",
+                    plan.block));
+  }
+  const int wanted = request.block > 0 ? request.block : plan.block;
+  if (plan.block > wanted) {
+    out.push_back(
+        fmt::format("block size {} is raised to {}: a page must hold a recurrent state", wanted, plan.block));
+  }
+  if (model.num_mtp_layers > 0 && !request.with_mtp) {
+    out.push_back(
+        fmt::format("{} prediction layer{} of the model {} not counted; --mtp adds weights and cache",
+                    model.num_mtp_layers, model.num_mtp_layers == 1 ? "" : "s",
+                    model.num_mtp_layers == 1 ? "is" : "are"));
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanRequest& request,
+                                       const MemoryPlan& plan) {
+  Warnings out;
+  latent_replicated(out, model, request);
+  kv_heads_replicated(out, model, request.layout);
+  experts(out, model, request.layout);
+  cut_blocks(out, model, request);
+  lengths(out, model, plan);
+  engine_rules(out, model, request, plan);
+  if (!request.weight_bytes && !plan.stages.empty()) {
+    for (const std::string& gap : plan.stages.front().weights.gaps) out.push_back("weights: " + gap);
+  }
+  return out;
+}
+
+}  // namespace mla::capacity

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mla/capacity.hpp"
+
+/// Pools of cache blocks: what a block costs, how many a budget buys, how many a sequence takes.
+namespace mla::capacity {
+
+/// Everything that decides the shape of pools, on one rank.
+struct PoolInputs {
+  const ModelConfig& model;
+  const EngineRules& engine;
+  KvFormat format;
+  Layout layout;
+  int block = 0;  ///< 0: default_block()
+  std::int64_t max_batched_tokens = 8192;
+  bool with_mtp = false;
+};
+
+/// The pools of one stage with the budget that fills them.
+struct PoolSet {
+  std::vector<CachePool> pools;
+  bool fluid = false;  ///< no fixed shares: any pool may take any byte (llama.cpp's contexts, DeepSeek-V4)
+  std::int64_t budget = 0;
+  std::int64_t block = 0;  ///< tokens a block of the full-length layers, after the engine raised it
+  std::vector<std::string> warnings;
+};
+
+/// The engine's default block size for this model.
+[[nodiscard]] int default_block(const ModelConfig& model, const EngineRules& engine);
+
+/// Geometry of a stage's pools; blocks are 0 until filled. Throws kInvalidArgument for a block size the
+/// engine refuses.
+[[nodiscard]] PoolSet pool_geometry(const PoolInputs& inputs, int stage);
+
+/// Buys blocks with `budget` bytes (negative counts as 0). `context` matters to fluid sets only.
+void fill(PoolSet& set, const PoolInputs& inputs, std::int64_t budget, std::int64_t context);
+
+/// Blocks of a pool that one sequence of `length` tokens takes.
+[[nodiscard]] std::int64_t sequence_blocks(const PoolInputs& inputs, const CachePool& pool,
+                                           std::int64_t length);
+/// Bytes of all of them.
+[[nodiscard]] std::int64_t sequence_bytes(const PoolInputs& inputs, const PoolSet& set, std::int64_t length);
+/// Whole sequences of `length` tokens that a filled set holds.
+[[nodiscard]] std::int64_t sequences_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length);
+/// What the engine would log, at a maximum length of `length`.
+[[nodiscard]] double concurrency_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length);
+[[nodiscard]] std::int64_t tokens_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length);
+/// Longest single sequence, at most `limit` tokens; 0 if not even one token fits.
+[[nodiscard]] std::int64_t longest_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t limit);
+
+}  // namespace mla::capacity
