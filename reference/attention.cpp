@@ -15,8 +15,8 @@ namespace {
 template <class Scalar>
 constexpr Scalar kMinusInfinity = -std::numeric_limits<Scalar>::infinity();
 
-/// Two contiguous pieces of the gathered keys, side by side in the matrix of scores: all that any row of a block sees
-/// within one split. Between them may lie keys that only rows of other blocks see.
+/// Two contiguous pieces of the gathered keys, side by side in the matrix of scores: all that any row of a
+/// block sees within one split. Between them may lie keys that only rows of other blocks see.
 struct Pieces {
   Columns keys;  // [0 .. head_end) is meant from `begin`
   std::int64_t begin = 0;
@@ -62,8 +62,8 @@ Scalar sum_of(const Scalar* x, std::int64_t n) {
   return sum_of(x, n / 2) + sum_of(x + n / 2, n - n / 2);
 }
 
-/// Turns the raw dot products of one row into exp(scale * dot - max), 0 where the row does not look. Returns their
-/// sum and the maximum.
+/// Turns the raw dot products of one row into exp(scale * dot - max), 0 where the row does not look. Returns
+/// their sum and the maximum.
 template <class Scalar>
 struct RowSum {
   Scalar sum, max;

@@ -7,8 +7,8 @@
 #include "mla/reference.hpp"
 #include "visible.hpp"
 
-/// The one attention every form here is made of. Scalar is double or float: all arithmetic and all intermediate
-/// values are of that type.
+/// The one attention every form here is made of. Scalar is double or float: all arithmetic and all
+/// intermediate values are of that type.
 namespace mla::reference::detail {
 
 /// The gathered keys of one request and one KV head. v may be k (its first d_v channels).
@@ -22,8 +22,8 @@ struct Keys {
   int d_v = 0;
 };
 
-/// The query heads of one request that share a KV head. Head g of query i stands at q + i * q_stride + g * d_qk, its
-/// output at out + i * out_stride + g * d_v, its LSE at lse + i * lse_stride + g.
+/// The query heads of one request that share a KV head. Head g of query i stands at q + i * q_stride + g *
+/// d_qk, its output at out + i * out_stride + g * d_v, its LSE at lse + i * lse_stride + g.
 template <class Scalar>
 struct Heads {
   int group = 1;
@@ -35,9 +35,9 @@ struct Heads {
   std::int64_t lse_stride = 0;
 };
 
-/// softmax(scale * q k^T) v for one block of rows: plain three-step softmax over the visible keys, or `num_splits`
-/// of those over contiguous parts of the keys, merged by LSE. A row without keys gives 0 and LSE -inf.
-/// A NaN or infinity in a key reaches the rows that see the key and no others.
+/// softmax(scale * q k^T) v for one block of rows: plain three-step softmax over the visible keys, or
+/// `num_splits` of those over contiguous parts of the keys, merged by LSE. A row without keys gives 0 and LSE
+/// -inf. A NaN or infinity in a key reaches the rows that see the key and no others.
 template <class Scalar>
 void attend(const VisibleKeys& visible, const Keys<Scalar>& keys, const Heads<Scalar>& heads, RowBlock block,
             Scalar scale, int num_splits);
@@ -61,7 +61,8 @@ struct Result {
   std::vector<RowStats> stats;  // [tokens, H] if asked for
 };
 
-/// Attention of `heads` query heads over `kv_heads` KV heads on gathered keys. Threaded over (request, KV head, rows).
+/// Attention of `heads` query heads over `kv_heads` KV heads on gathered keys. Threaded over (request, KV
+/// head, rows).
 template <class Scalar>
 struct GroupedCall {
   const Batch& batch;

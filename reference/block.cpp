@@ -61,7 +61,8 @@ void add_weighted_values(const Matrix<const Scalar>& weights, const Matrix<const
   std::vector<Scalar> product(static_cast<std::size_t>(out.rows * out.cols));
   const Matrix<Scalar> sum{product.data(), out.rows, out.cols, out.cols};
   add_product(weights, v, sum);
-  // The product itself tells whether any key was not finite: no second look at every key in the ordinary case.
+  // The product itself tells whether any key was not finite: no second look at every key in the ordinary
+  // case.
   if (!all_finite(product.data(), out.rows * out.cols)) {
     std::vector<Scalar> clean(static_cast<std::size_t>(v.rows * v.cols));
     std::vector<std::int64_t> apart;

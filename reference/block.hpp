@@ -10,8 +10,8 @@
 /// What attend() and collect_stats() share.
 namespace mla::reference::detail {
 
-/// A block of query rows with the keys it may see. An indexed block gets the rows its index names, copied in the index's
-/// order, so that from here on a duplicate is just another key.
+/// A block of query rows with the keys it may see. An indexed block gets the rows its index names, copied in
+/// the index's order, so that from here on a duplicate is just another key.
 template <class Scalar>
 struct BlockInputs {
   BlockInputs(const VisibleKeys& visible, const Keys<Scalar>& all_keys, const Heads<Scalar>& heads,

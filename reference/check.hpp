@@ -18,8 +18,8 @@ void require_size(std::string_view what, std::size_t got, std::string_view shape
 void require_at_least(std::string_view what, std::int64_t value, std::int64_t low);
 void require_between(std::string_view what, std::int64_t value, std::int64_t low, std::int64_t high);
 
-/// Throws kInvalidArgument unless the scale is finite and > 0. It has no default: the right one depends on the
-/// model's YaRN factor.
+/// Throws kInvalidArgument unless the scale is finite and > 0. It has no default: the right one depends on
+/// the model's YaRN factor.
 void require_softmax_scale(double scale);
 
 }  // namespace mla::reference::detail

@@ -15,8 +15,8 @@ namespace mla::reference::detail {
 template <class Scalar>
 [[nodiscard]] Input<Scalar> gather_rows(const Batch& batch, std::span<const double> rows, std::int64_t width);
 
-/// From a paged cache: [batch.rows, L+R] through decode_row. Checks the cache and, of the block table, exactly the
-/// entries that are needed (kInvalidArgument). Threaded; reads no slot that no query sees.
+/// From a paged cache: [batch.rows, L+R] through decode_row. Checks the cache and, of the block table,
+/// exactly the entries that are needed (kInvalidArgument). Threaded; reads no slot that no query sees.
 template <class Scalar>
 [[nodiscard]] Input<Scalar> gather_cache(const Batch& batch, const PagedLatentCache& cache,
                                          const MlaDims& dims, int threads);

@@ -17,8 +17,8 @@ Map<T> map(const Matrix<T>& m) {
   return {m.data, m.rows, m.cols, Eigen::OuterStride<>(m.stride)};
 }
 
-/// Eigen evaluates small products coefficient by coefficient and vectorises from the first aligned address on, so that
-/// their bits would depend on where c lies. Its limit is 20.
+/// Eigen evaluates small products coefficient by coefficient and vectorises from the first aligned address
+/// on, so that their bits would depend on where c lies. Its limit is 20.
 bool is_small(std::int64_t rows, std::int64_t depth, std::int64_t cols) {
   return rows + depth + cols < 24;
 }

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <type_traits>
 
-/// The two matrix products everything here is built from. Eigen does the work, in matrix.cpp and nowhere else, so that
-/// its headers are compiled once.
+/// The two matrix products everything here is built from. Eigen does the work, in matrix.cpp and nowhere
+/// else, so that its headers are compiled once.
 namespace mla::reference::detail {
 
 /// A row-major matrix somewhere in memory; `stride` elements from row to row.

@@ -29,8 +29,8 @@ template <class Scalar>
 template <class Scalar>
 [[nodiscard]] Result<Scalar> latent_attention(const MlaCall<Scalar>& call);  // out [tokens, H, L]
 
-/// One head's part of k or v of `rows` latent rows: K [rows, P+R] = [c W_UK,h^T | k_pe], V [rows, V] = c W_UV,h^T.
-/// `k_stride` and `v_stride` are in elements; the targets must hold zeros.
+/// One head's part of k or v of `rows` latent rows: K [rows, P+R] = [c W_UK,h^T | k_pe], V [rows, V] = c
+/// W_UV,h^T. `k_stride` and `v_stride` are in elements; the targets must hold zeros.
 template <class Scalar>
 void expand_keys(const MlaDims& dims, const Scalar* latent, std::int64_t rows, const Scalar* w_uk_head,
                  Scalar* k, std::int64_t k_stride);
@@ -38,7 +38,8 @@ template <class Scalar>
 void expand_values(const MlaDims& dims, const Scalar* latent, std::int64_t rows, const Scalar* w_uv_head,
                    Scalar* v, std::int64_t v_stride);
 
-/// Tokens [first, first + count) of one head: q [tokens, H, P+R] -> absorbed [tokens, H, L+R] (holding zeros).
+/// Tokens [first, first + count) of one head: q [tokens, H, P+R] -> absorbed [tokens, H, L+R] (holding
+/// zeros).
 template <class Scalar>
 void absorb_head(const MlaDims& dims, const Scalar* q, const Scalar* w_uk, int head, std::int64_t first,
                  std::int64_t count, Scalar* absorbed);

@@ -9,8 +9,8 @@
 namespace mla::reference::detail {
 namespace {
 
-/// body(entry, head) for every request and head, in parallel. Per request and not per batch: a product over all tokens
-/// of a batch would be faster, but a request's bits could then depend on its neighbours.
+/// body(entry, head) for every request and head, in parallel. Per request and not per batch: a product over
+/// all tokens of a batch would be faster, but a request's bits could then depend on its neighbours.
 template <class Scalar, class Body>
 void for_each_request_and_head(const MlaCall<Scalar>& call, Body body) {
   const auto requests = static_cast<std::int64_t>(call.batch.entries.size());

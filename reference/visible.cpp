@@ -11,7 +11,8 @@
 namespace mla::reference::detail {
 namespace {
 
-// Enough rows that a matrix product reuses each key it loads, few enough to feed several threads from one request.
+// Enough rows that a matrix product reuses each key it loads, few enough to feed several threads from one
+// request.
 constexpr std::int64_t kBlockRows = 32;
 // Scores a block may hold (32 MiB of doubles): very long requests get fewer rows a block.
 constexpr std::int64_t kBlockScores = std::int64_t{1} << 22;

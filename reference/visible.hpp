@@ -22,7 +22,8 @@ struct Columns {
   [[nodiscard]] constexpr std::int64_t count() const noexcept { return head_end + tail_end - tail_begin; }
 };
 
-/// The keys of one request that its queries see, in ascending order of position; a "column" is an index into them.
+/// The keys of one request that its queries see, in ascending order of position; a "column" is an index into
+/// them.
 class VisibleKeys {
  public:
   /// `first_token` is the request's first row in visible.token_index.
@@ -77,9 +78,10 @@ struct Batch {
 /// Checks the requests, the mask and the index (kInvalidArgument) and lays them out.
 [[nodiscard]] Batch make_batch(std::span<const Request> requests, const Visibility& visible);
 
-/// Query rows [begin, end) that are computed together. Row = query * group + head within the group of heads that
-/// share a KV head. The cut depends on the request alone, never on its neighbours or on the number of threads:
-/// a request gives the same bits alone and in any batch. Blocks of indexed requests stay within one query.
+/// Query rows [begin, end) that are computed together. Row = query * group + head within the group of heads
+/// that share a KV head. The cut depends on the request alone, never on its neighbours or on the number of
+/// threads: a request gives the same bits alone and in any batch. Blocks of indexed requests stay within one
+/// query.
 struct RowBlock {
   std::int64_t begin = 0;
   std::int64_t end = 0;
