@@ -2,13 +2,15 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <cstdint>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "core/text.hpp"
 #include "mla/error.hpp"
 #include "mla/shape.hpp"
+#include "model/json_value.hpp"
 #include "report/record_fields.hpp"
 
 namespace mla::report {
@@ -19,14 +21,6 @@ using Json = nlohmann::ordered_json;
 /// Throws kParse: file, line, key and what was expected there.
 [[noreturn]] void refuse(std::string_view where, std::string_view key, std::string_view expected) {
   throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is not {}", where, key, expected));
-}
-
-std::int64_t read_integer(const Json& value, std::string_view key, std::string_view where) {
-  // JSON knows no limits: an unsigned one past 2^63 would wrap.
-  const bool fits = value.is_number_integer() &&
-                    (!value.is_number_unsigned() || value.get<std::uint64_t>() <= std::uint64_t{INT64_MAX});
-  if (!fits) refuse(where, key, "a 64-bit integer");
-  return value.get<std::int64_t>();
 }
 
 void put(Json& object, const std::string& key, const Cell& cell) {
@@ -41,72 +35,83 @@ std::string line_of(const Json& object) {
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
-void read_field(const Json& value, const RecordField& field, BenchRecord& record, std::string_view where) {
+/// Integers are numbers too.
+std::optional<double> number_of(const json::Value& value) {
+  if (const auto* integer = value.get_if<std::int64_t>()) return static_cast<double>(*integer);
+  if (const auto* real = value.get_if<json::Real>(); real != nullptr && std::isfinite(real->value))
+    return real->value;
+  return std::nullopt;
+}
+
+void read_field(const json::Value& value, const RecordField& field, BenchRecord& record,
+                std::string_view where) {
   if (const auto* text = std::get_if<std::string BenchRecord::*>(&field.member)) {
-    if (!value.is_string()) refuse(where, field.column.key, "a text");
-    record.** text = value.get<std::string>();
+    const auto* found = value.get_if<std::string>();
+    if (found == nullptr) refuse(where, field.column.key, "a text");
+    record.** text = *found;
   } else if (const auto* integer = std::get_if<std::int64_t BenchRecord::*>(&field.member)) {
-    if (!value.is_number_integer()) refuse(where, field.column.key, "an integer");
-    record.** integer = value.get<std::int64_t>();
+    const auto* found = value.get_if<std::int64_t>();
+    if (found == nullptr) refuse(where, field.column.key, "a 64-bit integer");
+    record.** integer = *found;
   } else {
-    if (!value.is_number()) refuse(where, field.column.key, "a number");
-    record.*std::get<std::optional<double> BenchRecord::*>(field.member) = value.get<double>();
+    const std::optional<double> found = number_of(value);
+    if (!found) refuse(where, field.column.key, "a number");
+    record.*std::get<std::optional<double> BenchRecord::*>(field.member) = found;
   }
 }
 
-std::string read_text(const Json& object, const char* key, std::string_view where) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_string()) refuse(where, key, "there as a text");
-  return found->get<std::string>();
+template <class T>
+const T& member(const json::Value& object, const char* key, std::string_view expected,
+                std::string_view where) {
+  const json::Value* found = object.find(key);
+  const T* value = found == nullptr ? nullptr : found->get_if<T>();
+  if (value == nullptr) refuse(where, key, expected);
+  return *value;
 }
 
-BenchRecord read_record(const Json& object, std::string_view where) {
+BenchRecord read_record(const json::Value& object, std::string_view where) {
   BenchRecord record;
-  record.key = read_text(object, "key", where);
+  record.key = member<std::string>(object, "key", "there as a text", where);
   try {
     static_cast<void>(parse_shape(record.key));
   } catch (const Error& error) {
     throw Error(ErrorCode::kParse, fmt::format("{}: 'key': {}", where, error.what()), error.hint());
   }
   for (const RecordField& field : record_fields()) {
-    if (const auto found = object.find(field.column.key); found != object.end()) {
-      read_field(*found, field, record, where);
-    }
+    if (const json::Value* found = object.find(field.column.key)) read_field(*found, field, record, where);
   }
   if (record.backend.empty()) refuse(where, "backend", "there as a text");
   if (record.status.empty()) refuse(where, "status", "there as a text");
-  if (const auto found = object.find("flags"); found != object.end()) {
-    if (!found->is_array()) refuse(where, "flags", "a list of texts");
-    for (const Json& flag : *found) {
-      if (!flag.is_string()) refuse(where, "flags", "a list of texts");
-      record.flags.push_back(flag.get<std::string>());
+  if (object.find("flags") != nullptr) {
+    for (const json::Value& flag : member<json::Array>(object, "flags", "a list of texts", where)) {
+      const auto* text = flag.get_if<std::string>();
+      if (text == nullptr) refuse(where, "flags", "a list of texts");
+      record.flags.push_back(*text);
     }
   }
-  if (const auto found = object.find("samples_us"); found != object.end()) {
-    if (!found->is_array()) refuse(where, "samples_us", "a list of numbers");
-    for (const Json& sample : *found) {
-      if (!sample.is_number()) refuse(where, "samples_us", "a list of numbers");
-      record.samples_us.push_back(sample.get<double>());
+  if (object.find("samples_us") != nullptr) {
+    for (const json::Value& sample : member<json::Array>(object, "samples_us", "a list of numbers", where)) {
+      const std::optional<double> number = number_of(sample);
+      if (!number) refuse(where, "samples_us", "a list of numbers");
+      record.samples_us.push_back(*number);
     }
   }
   return record;
 }
 
-Environment read_environment(const Json& object, std::string_view where) {
+Environment read_environment(const json::Value& object, std::string_view where) {
   Environment environment;
-  environment.id = read_text(object, "id", where);
-  const auto facts = object.find("facts");
-  if (facts == object.end() || !facts->is_object()) refuse(where, "facts", "there as an object");
-  for (const auto& [key, value] : facts->items()) {
+  environment.id = member<std::string>(object, "id", "there as a text", where);
+  for (const auto& [key, value] : member<json::Object>(object, "facts", "there as an object", where)) {
     Cell cell;
-    if (value.is_string()) {
-      cell = value.get<std::string>();
-    } else if (value.is_boolean()) {
-      cell = value.get<bool>();
-    } else if (value.is_number_integer()) {
-      cell = read_integer(value, key, where);
-    } else if (value.is_number()) {
-      cell = value.get<double>();
+    if (const auto* text = value.get_if<std::string>()) {
+      cell = *text;
+    } else if (const auto* truth = value.get_if<bool>()) {
+      cell = *truth;
+    } else if (const auto* integer = value.get_if<std::int64_t>()) {
+      cell = *integer;
+    } else if (const std::optional<double> real = number_of(value)) {
+      cell = *real;
     } else {
       refuse(where, key, "a text, a number or a truth");
     }
@@ -115,24 +120,21 @@ Environment read_environment(const Json& object, std::string_view where) {
   return environment;
 }
 
-void read_line(std::string_view text, std::string_view where, RunFile& run) {
-  const Json object = Json::parse(text);
-  if (!object.is_object()) refuse(where, "line", "an object");
-  const auto version = object.find("schema_version");
-  if (version == object.end()) refuse(where, "schema_version", "there as an integer");
-  if (const std::int64_t schema = read_integer(*version, "schema_version", where); schema > kRecordSchema) {
+void read_line(const json::Value& object, std::string_view where, RunFile& run) {
+  const auto schema = member<std::int64_t>(object, "schema_version", "there as an integer", where);
+  if (schema > kRecordSchema) {
     throw Error(ErrorCode::kParse,
                 fmt::format("{}: schema version {} is newer than {}, the newest this program knows", where,
                             schema, kRecordSchema),
                 "read it with the program that wrote it, or a newer one");
   }
-  const std::string type = read_text(object, "type", where);
+  const auto& type = member<std::string>(object, "type", "there as a text", where);
   if (type == "environment") {
     run.environments.push_back(read_environment(object, where));
   } else if (type == "point") {
     run.records.push_back(read_record(object, where));
   } else {
-    refuse(where, "type", fmt::format("'environment' or 'point' (it is '{}')", type));
+    refuse(where, "type", fmt::format("'environment' or 'point' (it is {})", text::quoted(type)));
   }
 }
 
@@ -174,14 +176,16 @@ RunFile parse_run(std::string_view text, std::string_view origin) {
     const std::string_view body = text.substr(at, end - at);
     at = end + 1;
     if (body.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    json::Value value;
     try {
-      read_line(body, where, run);
-    } catch (const nlohmann::json::exception& error) {
+      value = json::parse(body, where);
+    } catch (const Error&) {
       // A crash in the middle of a write can only cut the last line, and then it has no line end.
-      if (end < text.size())
-        throw Error(ErrorCode::kParse, fmt::format("{}: not JSON ({})", where, error.what()));
+      if (end < text.size()) throw;
       run.warnings.push_back(fmt::format("{} is cut off and was left out", where));
+      continue;
     }
+    read_line(value, where, run);
   }
   return run;
 }

@@ -124,6 +124,7 @@ void override_setting(SweepSpec& spec, std::string_view key, std::string_view te
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: unknown key {}", origin, text::quoted(key)),
                 text::suggestion(key, names));
   }
+  if (text.empty()) throw Error(ErrorCode::kInvalidArgument, fmt::format("{}: '{}' is empty", origin, key));
   if (level < found->second.level) return;
   found->second = {std::string(text), level, std::string(origin)};
 }

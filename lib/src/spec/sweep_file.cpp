@@ -3,39 +3,22 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "core/text.hpp"
 #include "mla/device.hpp"
 #include "mla/error.hpp"
+#include "model/json_value.hpp"
+#include "model/read_file.hpp"
 #include "spec/sweep.hpp"
 
 namespace mla::spec {
 namespace {
 
-using Json = nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-/// JSON with comments; a key that stands twice in an object is refused (the parser alone would keep the last in silence).
-Json parse_json(std::string_view text, std::string_view origin) {
-  std::vector<std::set<std::string>> open;
-  const auto watch = [&](int, Json::parse_event_t event, const Json& value) {
-    if (event == Json::parse_event_t::object_start) open.emplace_back();
-    if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) {
-      throw Error(ErrorCode::kParse,
-                  fmt::format("{}: key {} stands twice", origin, text::quoted(value.get<std::string>())));
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text, watch, true, true);
-  } catch (const Json::exception& error) {
-    throw Error(ErrorCode::kParse, fmt::format("{} is not valid JSON: {}", origin, error.what()));
-  }
+std::string quote(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
 [[noreturn]] void refuse_key(std::string_view origin, std::string_view where, std::string_view key,
@@ -45,45 +28,38 @@ Json parse_json(std::string_view text, std::string_view origin) {
 }
 
 /// A number or a text, as text in the grammar of the flags.
-std::string scalar(const Json& value, std::string_view origin, std::string_view key) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_unsigned()) return fmt::format("{}", value.get<std::uint64_t>());
-  throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is {}", origin, key, text::quoted(value.dump())),
+std::string scalar(const json::Value& value, std::string_view origin, std::string_view key) {
+  if (const auto* text = value.get_if<std::string>()) return *text;
+  if (const auto* number = value.get_if<std::int64_t>(); number != nullptr && *number >= 0) {
+    return fmt::format("{}", *number);
+  }
+  throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is {}", origin, key, json::describe(value)),
               "allowed are whole numbers, texts as flags take them, and lists of both");
 }
 
-void read_section(SweepSpec& spec, const Json& object, Section section, std::string_view section_name,
+void read_section(SweepSpec& spec, const json::Value& value, Section section, std::string_view section_name,
                   std::string_view origin) {
-  if (!object.is_object()) {
-    throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is not an object", origin, section_name));
+  const auto* object = value.get_if<json::Object>();
+  if (object == nullptr) {
+    throw Error(ErrorCode::kParse,
+                fmt::format("{}: '{}' is {}, not an object", origin, section_name, json::describe(value)));
   }
   std::vector<std::string> known;
   for (const SweepKey& key : sweep_keys()) {
     if (key.section == section) known.emplace_back(key.name);
   }
-  for (const auto& [key, value] : object.items()) {
+  for (const auto& [key, entry] : *object) {
     if (std::ranges::find(known, key) == known.end()) {
       refuse_key(origin, fmt::format(" in '{}'", section_name), key, known);
     }
     std::vector<std::string> items;
-    if (value.is_array()) {
-      for (const Json& item : value) items.push_back(scalar(item, origin, key));
-      if (items.empty())
-        throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is an empty list", origin, key));
+    if (const auto* list = entry.get_if<json::Array>()) {
+      for (const json::Value& item : *list) items.push_back(scalar(item, origin, key));
     } else {
-      items.push_back(scalar(value, origin, key));
+      items.push_back(scalar(entry, origin, key));
     }
     override_setting(spec, key, fmt::format("{}", fmt::join(items, ",")), Level::kFile, origin);
   }
-}
-
-std::string read_file(const fs::path& path) {
-  std::ifstream stream(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
-  if (!stream.is_open() || stream.bad() || fs::is_directory(path)) {
-    throw Error(ErrorCode::kIo, fmt::format("cannot read the sweep {}", text::quoted(path.string())));
-  }
-  return text;
 }
 
 /// Name -> file over all config folders, the first folder winning.
@@ -98,31 +74,31 @@ std::map<std::string, fs::path> spec_files() {
   return files;
 }
 
-std::string text_member(const Json& root, const char* key, std::string_view origin) {
-  const auto found = root.find(key);
-  if (found == root.end()) return {};
-  if (!found->is_string()) throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is not a text", origin, key));
-  return found->get<std::string>();
+std::string text_member(const json::Value& root, const char* key, std::string_view origin) {
+  const json::Value* found = root.find(key);
+  if (found == nullptr) return {};
+  if (const auto* text = found->get_if<std::string>()) return *text;
+  throw Error(ErrorCode::kParse,
+              fmt::format("{}: '{}' is {}, not a text", origin, key, json::describe(*found)));
 }
 
 }  // namespace
 
 SweepSpec parse_spec(std::string_view json_text, std::string_view origin) {
-  const Json root = parse_json(json_text, origin);
-  if (!root.is_object()) throw Error(ErrorCode::kParse, fmt::format("{} is not a JSON object", origin));
-  const std::vector<std::string> known{"$schema", "name", "question", "axes", "measure"};
-  for (const auto& [key, value] : root.items()) {
-    if (std::ranges::find(known, key) == known.end()) refuse_key(origin, "", key, known);
+  const json::Value root = json::parse(json_text, origin, {.comments = true});
+  const auto* object = root.get_if<json::Object>();
+  if (object == nullptr) {
+    throw Error(ErrorCode::kParse, fmt::format("{} is {}, not an object", origin, json::describe(root)));
   }
+  const std::vector<std::string> known{"$schema", "name", "question", "axes", "measure"};
   SweepSpec spec = default_spec();
+  for (const auto& [key, value] : *object) {
+    if (std::ranges::find(known, key) == known.end()) refuse_key(origin, "", key, known);
+    if (key == "axes") read_section(spec, value, Section::kAxes, key, origin);
+    if (key == "measure") read_section(spec, value, Section::kMeasure, key, origin);
+  }
   if (std::string name = text_member(root, "name", origin); !name.empty()) spec.name = std::move(name);
   spec.question = text_member(root, "question", origin);
-  if (const auto axes = root.find("axes"); axes != root.end()) {
-    read_section(spec, *axes, Section::kAxes, "axes", origin);
-  }
-  if (const auto measure = root.find("measure"); measure != root.end()) {
-    read_section(spec, *measure, Section::kMeasure, "measure", origin);
-  }
   return spec;
 }
 
@@ -139,7 +115,7 @@ SweepSpec load_spec(std::string_view what, std::string_view stdin_text) {
                 fmt::format("{} is neither a sweep in configs/sweeps nor a file", text::quoted(what)),
                 text::suggestion(what, names));
   }
-  SweepSpec spec = parse_spec(read_file(path), path.filename().string());
+  SweepSpec spec = parse_spec(read_text_file(path), path.filename().string());
   if (spec.name == "custom") spec.name = path.stem().string();
   return spec;
 }
@@ -147,15 +123,12 @@ SweepSpec load_spec(std::string_view what, std::string_view stdin_text) {
 std::vector<SpecEntry> list_specs() {
   std::vector<SpecEntry> entries;
   for (const auto& [name, path] : spec_files()) {
-    entries.push_back({name, parse_spec(read_file(path), path.string()).question, path});
+    entries.push_back({name, parse_spec(read_text_file(path), path.string()).question, path});
   }
   return entries;
 }
 
 std::string print_spec(const SweepSpec& spec) {
-  const auto quote = [](const std::string& text) {
-    return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  };
   std::string out =
       fmt::format("{{\n  \"name\": {},\n  \"question\": {}", quote(spec.name), quote(spec.question));
   for (const Section section : {Section::kAxes, Section::kMeasure}) {

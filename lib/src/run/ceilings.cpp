@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "run/host.hpp"
+#include "run/threads.hpp"
+
+namespace mla::run {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr int kTries = 5;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Sums a buffer by 64-bit words, eight at a time: bound by memory, not by the adds.
+std::uint64_t sum(const std::uint64_t* words, std::size_t count) {
+  std::array<std::uint64_t, 8> part{};
+  for (std::size_t i = 0; i + 8 <= count; i += 8) {
+    for (std::size_t j = 0; j < 8; ++j) part[j] += words[i + j];
+  }
+  std::uint64_t total = 0;
+  for (const std::uint64_t p : part) total += p;
+  return total;
+}
+
+double read_bandwidth(int threads) {
+  // Four times the caches: at most a quarter of a pass can be served from them.
+  const std::size_t words = std::max<std::size_t>(4 * last_level_cache_bytes(), std::size_t{128} << 20) / 8;
+  const std::size_t share = words / static_cast<std::size_t>(threads);
+  std::vector<std::uint64_t> buffer(words, 1);
+  std::vector<std::uint64_t> totals(static_cast<std::size_t>(threads));
+  double best = 0;
+  for (int i = 0; i < kTries; ++i) {
+    const auto start = Clock::now();
+    on_threads(threads, [&](int t) {
+      totals[static_cast<std::size_t>(t)] = sum(buffer.data() + share * static_cast<std::size_t>(t), share);
+    });
+    best = std::max(
+        best, static_cast<double>(share * static_cast<std::size_t>(threads) * 8) / seconds_since(start));
+    buffer[0] = totals[0] % 2;  // the sums are used, so they are computed
+  }
+  return best;
+}
+
+/// acc = acc * a + b on independent accumulators that stay in registers.
+template <class Real>
+Real multiply_add(std::int64_t rounds, Real a, Real b) {
+  std::array<Real, 256 / sizeof(Real)> acc{};
+  for (std::int64_t i = 0; i < rounds; ++i) {
+    for (Real& x : acc) {
+#ifdef __FMA__
+      x = std::fma(x, a, b);
+#else
+      x = x * a + b;
+#endif
+    }
+  }
+  Real total = 0;
+  for (const Real x : acc) total += x;
+  return total;
+}
+
+template <class Real>
+double multiply_add_rate(int threads) {
+  constexpr std::int64_t kRounds = 1 << 19;
+  constexpr double kFlops = 2.0 * kRounds * (256 / sizeof(Real));
+  std::vector<Real> totals(static_cast<std::size_t>(threads), Real(0.5));
+  double best = 0;
+  for (int i = 0; i < kTries; ++i) {
+    const auto start = Clock::now();
+    on_threads(threads, [&](int t) {
+      Real& total = totals[static_cast<std::size_t>(t)];
+      total = multiply_add<Real>(kRounds, Real(0.5), total / Real(1000));
+    });
+    best = std::max(best, kFlops * threads / seconds_since(start));
+  }
+  return best;
+}
+
+}  // namespace
+
+HostCeilings measure_ceilings(int threads) {
+  return {.read_bytes_per_s = read_bandwidth(threads),
+          .f32_flops = multiply_add_rate<float>(threads),
+          .f64_flops = multiply_add_rate<double>(threads)};
+}
+
+}  // namespace mla::run
