@@ -147,7 +147,7 @@ struct Layout {
   int dcp = 1;  ///< inside tp: each rank keeps 1/dcp of every sequence's tokens
   int ep = 0;   ///< routed experts kept whole on this many of the tp x dp ranks; 0: cut like any matrix over
                 ///< all of them
-  std::vector<int> stage_layers;  ///< decoder layers per pipeline stage; empty: even, as vLLM does it
+  std::vector<int> stage_layers{};  ///< decoder layers per pipeline stage; empty: even, as vLLM does it
   [[nodiscard]] constexpr std::int64_t gpus() const noexcept { return std::int64_t{tp} * dp * pp; }
   friend bool operator==(const Layout&, const Layout&) = default;
 };
@@ -347,10 +347,11 @@ struct MemoryPlan {
   int block = 0;
   std::vector<StagePlan> stages;
   int limiting_stage = 0;
-  double cache_bytes_per_token = 0;        ///< growing, on a rank of the limiting stage, index keys included
-  std::int64_t bytes_per_sequence = 0;     ///< the same, one sequence of the context, whole blocks
-  std::int64_t blocks = 0;                 ///< of the first pool, smallest over stages
-  std::int64_t tokens_logged = 0;          ///< what the engine would print, per replica
+  double cache_bytes_per_token = 0;     ///< growing, on a rank of the limiting stage, index keys included
+  std::int64_t bytes_per_sequence = 0;  ///< the same, one sequence of the context, whole blocks
+  std::int64_t blocks = 0;              ///< of the first pool, smallest over stages
+  std::int64_t tokens_logged = 0;       ///< what the engine would print, per replica: one of the next two
+  std::int64_t tokens_by_blocks = 0, tokens_by_concurrency = 0;
   double concurrency_logged = 0;           ///< what the engine would print at the asked context, per replica
   std::int64_t sequences_per_replica = 0;  ///< whole ones
   std::int64_t replicas = 1;               ///< dp

@@ -173,7 +173,10 @@ MemoryPlan plan_memory(const ModelConfig& model, const PlanRequest& asked) {
   plan.limiting_stage = static_cast<int>(limiting);
   plan.bytes_per_sequence = sequence_bytes(inputs, pools, request.context);
   plan.blocks = pools.pools.empty() ? 0 : pools.pools.front().blocks;
-  plan.tokens_logged = tokens_of(inputs, pools, request.context);
+  plan.tokens_by_blocks = tokens_of(inputs, pools, request.context, TokenCount::kBlocks);
+  plan.tokens_by_concurrency = tokens_of(inputs, pools, request.context, TokenCount::kConcurrency);
+  plan.tokens_logged =
+      request.engine.token_count == TokenCount::kBlocks ? plan.tokens_by_blocks : plan.tokens_by_concurrency;
   plan.concurrency_logged = concurrency_of(inputs, pools, request.context);
   plan.sequences_per_replica = stages[limiting].plan.sequences;
   plan.replicas = request.layout.dp;

@@ -283,9 +283,9 @@ double concurrency_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t
   return std::max(concurrency, 0.0);
 }
 
-std::int64_t tokens_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length) {
+std::int64_t tokens_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length, TokenCount count) {
   if (set.pools.empty()) return 0;
-  if (set.fluid || inputs.engine.token_count == TokenCount::kConcurrency) {
+  if (set.fluid || count == TokenCount::kConcurrency) {
     const double tokens = concurrency_of(inputs, set, length) * static_cast<double>(length);
     return tokens < static_cast<double>(kUnlimited) ? static_cast<std::int64_t>(tokens) : kUnlimited;
   }

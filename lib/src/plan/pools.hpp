@@ -49,7 +49,8 @@ void fill(PoolSet& set, const PoolInputs& inputs, std::int64_t budget, std::int6
 [[nodiscard]] std::int64_t sequences_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length);
 /// What the engine would log, at a maximum length of `length`.
 [[nodiscard]] double concurrency_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length);
-[[nodiscard]] std::int64_t tokens_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length);
+[[nodiscard]] std::int64_t tokens_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length,
+                                     TokenCount count);
 /// Longest single sequence, at most `limit` tokens; 0 if not even one token fits.
 [[nodiscard]] std::int64_t longest_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t limit);
 

@@ -125,7 +125,12 @@ class Ledger {
     const std::int64_t one = ceil_div(matrix_bytes(format, part.rows, part.cols), share.shards);
     std::string formula;
     if (entry.layers > 1) formula += fmt::format("{} layers x ", entry.layers);
-    if (share.copies > 1) formula += fmt::format("{} x ", num(share.copies));
+    if (part.cut == Cut::kExperts && model_.moe && model_.moe->num_experts > 0) {
+      const std::int64_t matrices = part.copies / model_.moe->num_experts;
+      formula += fmt::format("{} experts x {} x ", num(share.copies / matrices), matrices);
+    } else if (share.copies > 1) {
+      formula += fmt::format("{} x ", num(share.copies));
+    }
     formula += part.rows == 1 ? num(part.cols) : fmt::format("{} x {}", num(part.rows), num(part.cols));
     formula += fmt::format(" ({})", format_text(format));
     if (share.shards > 1) formula += fmt::format(" / {}", share.shards);

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "mla/capacity.hpp"
+
+/// Questions that need many plans: which layout, how long, how many GPUs. Exported for mla_tools and the
+/// programs.
+namespace mla::capacity {
+
+struct LayoutSpace {
+  int gpus_per_node = 8;          ///< tp stays inside a node
+  bool pipeline = false;          ///< pp > 1 too
+  bool context_parallel = false;  ///< dcp > 1 too
+};
+/// Layouts of exactly `gpus` GPUs that the model can have; experts are spread whole wherever there are
+/// replicas.
+[[nodiscard]] MLA_EXPORT std::vector<Layout> possible_layouts(const ModelConfig& model, int gpus,
+                                                              const LayoutSpace& space = {});
+
+/// Plans of all layouts, most sequences first; equal ones by longest context, then fewer replicas and stages.
+[[nodiscard]] MLA_EXPORT std::vector<MemoryPlan> rank_layouts(const ModelConfig& model,
+                                                              const PlanRequest& request,
+                                                              const std::vector<Layout>& layouts);
+
+/// Largest context of which `concurrency` (at least one) sequences fit; 0 if none does.
+[[nodiscard]] MLA_EXPORT std::int64_t largest_context(const ModelConfig& model, PlanRequest request);
+
+/// Fewest GPUs for the asked context and concurrency: the layout's replicas are multiplied (experts spread
+/// further), at most `limit` GPUs. Empty if none does.
+struct GpuAnswer {
+  Layout layout;
+  MemoryPlan plan;
+};
+[[nodiscard]] MLA_EXPORT std::optional<GpuAnswer> fewest_gpus(const ModelConfig& model, PlanRequest request,
+                                                              int limit = 1024);
+
+/// Smallest utilization, in steps of 0.001, at which the asked context and concurrency fit; empty if 1 is not
+/// enough.
+[[nodiscard]] MLA_EXPORT std::optional<double> smallest_utilization(const ModelConfig& model,
+                                                                    PlanRequest request);
+
+}  // namespace mla::capacity
