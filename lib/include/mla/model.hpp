@@ -126,6 +126,7 @@ struct QuantizationConfig {
   std::string expert_format;     ///< routed experts where they differ from the rest (V4: "fp4")
   int kv_cache_bits = 0;         ///< 8 where the checkpoint asks for an fp8 cache; 0: says nothing
   bool experts_only = false;     ///< only routed experts are stored so (gpt-oss mxfp4)
+  std::vector<std::string> converted;  ///< mixed precision: the only quantised modules; empty: all
   std::vector<std::string>
       not_converted;  ///< modules kept in torch_dtype: names, globs or "re:..." as written
   /// Whether the module is stored quantised, e.g. "model.layers.3.self_attn.o_proj", "lm_head". Linear layers

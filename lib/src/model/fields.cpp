@@ -192,9 +192,13 @@ std::optional<Fields> Fields::nested(std::string_view key) const {
 
 void Fields::note(std::string_view field, std::string value, std::string from) const {
   if (notes_ == nullptr) return;
-  // Many values come straight out of a stranger's file and are printed later.
-  notes_->push_back({std::string(field), value.size() > 80 ? value.substr(0, 77) + "..." : std::move(value),
-                     std::move(from)});
+  // Values come straight out of a stranger's file and are printed later.
+  if (value.size() > 80) value = value.substr(0, 77) + "...";
+  // Some fields are asked for by several topics.
+  const bool known = std::any_of(notes_->begin(), notes_->end(), [&](const FieldNote& old) {
+    return old.field == field && old.value == value && old.from == from;
+  });
+  if (!known) notes_->push_back({std::string(field), std::move(value), std::move(from)});
 }
 
 void Fields::refuse_unknown(std::span<const std::string> known) const {
