@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/environment.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+
+#include "mla/version.hpp"
+#include "run/sampler.hpp"
+
+namespace mla::run {
+namespace {
+
+using report::Cell;
+
+/// Inside a container the limits are not those of the machine.
+bool in_container() {
+  return std::filesystem::exists("/.dockerenv") || std::filesystem::exists("/run/.containerenv") ||
+         std::getenv("KUBERNETES_SERVICE_HOST") != nullptr;
+}
+
+}  // namespace
+
+std::string utc_now() {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+}
+
+report::Environment capture_environment(const std::string& command, int threads,
+                                        const HostCeilings& ceilings) {
+  const BuildInfo& build = build_info();
+  report::Environment environment;
+  environment.id = fmt::format("{}-{}", utc_now(), getpid());
+  const auto fact = [&](const char* key, Cell value) {
+    environment.facts.emplace_back(key, std::move(value));
+  };
+  fact("command", command);
+  fact("version", std::string(build.version));
+  fact("git", std::string(build.git));
+  fact("compiler", std::string(build.compiler));
+  fact("build_type", std::string(build.build_type));
+  fact("cuda", std::string(build.cuda));
+  fact("cpu", cpu_model());
+  fact("hardware_threads", std::int64_t{threads});
+  fact("last_level_cache_bytes", static_cast<std::int64_t>(last_level_cache_bytes()));
+  if (const std::string governor = cpu_governor(); !governor.empty()) fact("governor", governor);
+  if (const std::optional<double> load = load_average()) fact("load_1min", *load);
+  fact("container", in_container());
+  fact("wall_timer_resolution_ns", WallTimer().resolution() * 1e9);
+  fact("host_read_gbps", ceilings.read_bytes_per_s / 1e9);
+  fact("host_f32_gflops", ceilings.f32_flops / 1e9);
+  fact("host_f64_gflops", ceilings.f64_flops / 1e9);
+  if (const char* dir = std::getenv("MLA_CONFIG_DIR"); dir != nullptr)
+    fact("MLA_CONFIG_DIR", std::string(dir));
+  return environment;
+}
+
+std::vector<std::string> host_flags(int threads) {
+  std::vector<std::string> flags;
+#ifndef NDEBUG
+  flags.emplace_back("debug-build");
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  flags.emplace_back("sanitized");
+#endif
+  // Half of the processors taken by others before we start is enough to spoil a measurement with all threads.
+  if (const std::optional<double> load = load_average(); load && *load > threads / 2.0)
+    flags.emplace_back("busy");
+  return flags;
+}
+
+}  // namespace mla::run

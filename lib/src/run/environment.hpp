@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "report/record.hpp"
+#include "run/host.hpp"
+
+namespace mla::run {
+
+/// Now in UTC, "2026-08-22T10:11:12Z".
+[[nodiscard]] std::string utc_now();
+
+/// What a reader needs to judge the numbers of this run: program and compiler, processor, caches, threads, load, the
+/// ceilings, the command. Never the whole environment, never user or host name.
+[[nodiscard]] report::Environment capture_environment(const std::string& command, int threads,
+                                                      const HostCeilings& ceilings);
+
+/// Reasons to doubt every number of a run on this host: "debug-build", "sanitized", "busy" (others were running).
+[[nodiscard]] std::vector<std::string> host_flags(int threads);
+
+}  // namespace mla::run

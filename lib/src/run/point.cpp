@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/point.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <new>
+
+#include "mla/error.hpp"
+#include "report/table.hpp"
+#include "run/environment.hpp"
+#include "run/sampled_check.hpp"
+#include "run/threads.hpp"
+#include "run/work.hpp"
+
+namespace mla::run {
+namespace {
+
+constexpr double kMicro = 1e6;
+
+verify::Case case_of(const spec::SweepPoint& point, std::uint64_t seed) {
+  verify::Case c;
+  c.shape = point.shape;
+  c.num_splits = point.options.num_splits;
+  c.seed = seed;
+  return c;
+}
+
+report::BenchRecord blank_record(const spec::SweepPoint& point, const spec::Measure& measure,
+                                 std::string_view timer) {
+  report::BenchRecord record;
+  record.key = to_text(point.shape);
+  record.backend = point.backend;
+  record.device = "host";
+  record.cache_state = spec::name_of(point.caches);
+  record.timer = timer;
+  record.num_splits = point.options.num_splits;
+  record.threads = point.options.threads;
+  record.model = point.model;
+  record.command = spec::command_for(point, measure);
+  record.when = utc_now();
+  record.seed = static_cast<std::int64_t>(measure.seed);
+  record.status = "ok";
+  record.verified = spec::name_of(measure.verify);
+  const Work work = count_work(point.shape);
+  record.bytes = work.bytes;
+  record.least_flops = work.least_flops();
+  return record;
+}
+
+}  // namespace
+
+double estimated_bytes(const AttentionShape& shape) {
+  const MlaDims& d = shape.dims;
+  double keys = 0;
+  for (const Request& request : shape.batch) keys += request.kv_len;
+  const auto tokens = static_cast<double>(shape.num_tokens());
+  const double heads = d.num_heads;
+  const double weights =
+      shape.space == QuerySpace::kHead ? heads * d.kv_lora_rank * (d.qk_nope_head_dim + d.v_head_dim) : 0;
+  const double queries = tokens * heads * std::max(d.head_width(), d.latent_width());
+  // Each number as a double for the reference, then encoded once on the host and once where the backend reads it; a third of
+  // the cache's blocks is left unused between the others.
+  const auto cache_row = static_cast<double>(cache_layout(shape.cache, d).bytes_per_token());
+  const auto element = static_cast<double>(size_of(shape.q_dtype));
+  return keys * (8.0 * d.latent_width() + 3 * cache_row) + (weights + queries) * (8 + 2 * element) +
+         tokens * heads * std::max(d.kv_lora_rank, d.v_head_dim) *
+             (8 + 2 * static_cast<double>(size_of(shape.out_dtype))) +
+         tokens * shape.topk * 12.0;
+}
+
+PointRunner::PointRunner(const spec::Measure& measure, const HostCeilings& ceilings, double memory_limit,
+                         std::function<bool()> stop)
+    : measure_(measure),
+      ceilings_(ceilings),
+      memory_limit_(memory_limit),
+      stop_(std::move(stop)),
+      flusher_(hardware_threads()) {}
+
+PreparedShape& PointRunner::prepare(const verify::Case& c, DeviceMemory& memory) {
+  const std::string text = verify::to_text(c);
+  const auto found =
+      std::ranges::find_if(kept_, [&](const Kept& k) { return k.text == text && k.memory == &memory; });
+  if (found != kept_.end()) {
+    kept_.splice(kept_.begin(), kept_, found);
+    return *kept_.front().shape;
+  }
+  const double bytes = estimated_bytes(c.shape);
+  double total = bytes;
+  for (const Kept& k : kept_) total += k.bytes;
+  while (!kept_.empty() && total > memory_limit_) {
+    total -= kept_.back().bytes;
+    kept_.pop_back();
+  }
+  kept_.push_front({text, &memory, std::make_unique<PreparedShape>(c, memory), bytes});
+  return *kept_.front().shape;
+}
+
+report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
+  report::BenchRecord record = blank_record(point, measure_, timer_.name());
+  const auto give_up = [&](const char* status, std::string reason) {
+    record.status = status;
+    record.reason = std::move(reason);
+    record.verified = spec::name_of(spec::VerifyMode::kNo);
+    return record;
+  };
+  const Backend& backend = get_backend(point.backend);
+  record.strategy = backend.info().strategy;
+  record.flops = count_work(point.shape).flops_of(backend.info().strategy);
+  try {
+    const verify::Machine machine = verify::machine_for(backend);
+    record.device = machine.device.name;
+    if (const Support support = backend.supports(point.shape, machine.device); !support) {
+      return give_up("unsupported", support.why);
+    }
+    if (const double bytes = estimated_bytes(point.shape); bytes > memory_limit_) {
+      return give_up("unsupported",
+                     fmt::format("its inputs need about {} of this host's memory, {} are allowed",
+                                 report::human_gib(bytes), report::human_gib(memory_limit_)));
+    }
+    measure(backend, point, machine, prepare(case_of(point, measure_.seed), *machine.memory), record);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInternal) throw;
+    const bool cannot = error.code() == ErrorCode::kUnsupported || error.code() == ErrorCode::kDevice;
+    return give_up(cannot ? "unsupported" : "error", error.what());
+  } catch (const std::bad_alloc&) {
+    return give_up("error", "out of memory");
+  }
+  return record;
+}
+
+void PointRunner::measure(const Backend& backend, const spec::SweepPoint& point,
+                          const verify::Machine& machine, PreparedShape& prepared,
+                          report::BenchRecord& record) {
+  if (measure_.verify == spec::VerifyMode::kSample) {
+    const verify::Execution execution =
+        verify::execute(backend, prepared.stage, prepared.problem, machine.device, point.options);
+    const CheckResult check = check_sample(prepared.problem, backend, execution);
+    record.error_share = check.share;
+    record.reason = check.reason;
+    if (!check.passed) record.status = "wrong";
+  } else if (measure_.verify == spec::VerifyMode::kFull) {
+    const verify::Verdict verdict = verify::run_case(backend, prepared.problem.get_case());
+    record.error_share = verdict.share();
+    record.reason = verdict.reason;
+    if (verdict.outcome == verify::Outcome::kFailed) record.status = "wrong";
+  }
+  if (record.status != "ok") return;  // a wrong result is not worth a time
+
+  const auto before = std::chrono::steady_clock::now();
+  const std::unique_ptr<Plan> plan = backend.plan(point.shape, machine.device, point.options);
+  record.plan_us = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count() * kMicro;
+  record.plan = plan->describe();
+  record.workspace_bytes = static_cast<std::int64_t>(plan->workspace_bytes());
+  const std::span<std::byte> workspace = prepared.stage.workspace(plan->workspace_bytes());
+  const auto call = [&] {
+    backend.run(*plan, prepared.stage.args(), workspace);
+    if (backend.info().on_device) machine.memory->synchronize();
+  };
+  std::function<void()> flush;
+  if (point.caches == spec::Caches::kCold) flush = [&] { flusher_.flush(); };
+  const Samples samples = sample(timer_, measure_.rule, call, flush, stop_);
+
+  const Summary& s = samples.summary;
+  record.n = static_cast<std::int64_t>(s.n);
+  record.calls_per_sample = samples.calls_per_sample;
+  record.time_us = s.median * kMicro;
+  record.time_low_us = s.interval.low * kMicro;
+  record.time_high_us = s.interval.high * kMicro;
+  record.time_min_us = s.min * kMicro;
+  record.time_p25_us = s.p25 * kMicro;
+  record.time_p75_us = s.p75 * kMicro;
+  if (std::isfinite(s.noise)) record.noise = s.noise;
+  for (const double seconds : samples.seconds) record.samples_us.push_back(seconds * kMicro);
+  record.gbps = *record.bytes / s.median / 1e9;
+  record.gflops = *record.flops / s.median / 1e9;
+  record.tokens_per_s = static_cast<double>(point.shape.num_tokens()) / s.median;
+  record.flags = host_flags(hardware_threads());
+  if (!samples.converged) record.flags.emplace_back("noisy");
+  if (samples.interrupted) record.flags.emplace_back("interrupted");
+  if (!backend.info().on_device) add_floor(record);  // the ceilings are the host's
+}
+
+void PointRunner::add_floor(report::BenchRecord& record) const {
+  const double compute = *record.least_flops / std::max(ceilings_.f32_flops, ceilings_.f64_flops);
+  // Warm data may come from the caches, whose rate was not measured: then only the arithmetic is a floor.
+  const double memory = record.cache_state == "cold" ? *record.bytes / ceilings_.read_bytes_per_s : 0;
+  const double floor = std::max(compute, memory);
+  record.floor_us = floor * kMicro;
+  record.of_floor = floor * kMicro / *record.time_us;
+  record.bound = memory > compute ? "memory" : "compute";
+}
+
+}  // namespace mla::run

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/record.hpp"
+#include "run/gbench_driver.hpp"
+#include "run/host.hpp"
+#include "spec/sweep.hpp"
+
+namespace mla::run {
+
+/// Name of a point for filters and for Google Benchmark's JSON: "cpu-absorbed/decode/head/h16/...", splits, threads and
+/// caches behind.
+[[nodiscard]] std::string point_name(const spec::SweepPoint& point);
+
+struct SweepOptions {
+  DriverOptions driver;
+  double memory_limit = 0;     ///< bytes of host memory the inputs may take
+  std::string env;             ///< id of the environment the records refer to
+  std::set<std::string> done;  ///< resume: "repetition identity" texts (done_key) that need no measurement
+};
+
+struct SweepHooks {
+  std::function<bool()> stop;                           ///< asked between samples and points
+  std::function<void(std::string_view name)> on_start;  ///< a point is about to be measured
+  std::function<void(const report::BenchRecord&)>
+      on_record;  ///< a point is finished: keep it before the next starts
+};
+
+struct SweepOutcome {
+  std::vector<report::BenchRecord> records;  ///< in the order measured
+  bool interrupted = false;
+};
+
+/// What marks a point of a repetition as measured.
+[[nodiscard]] std::string done_key(const report::BenchRecord& record);
+
+/// The points of all repetitions that the filter lets through and that are not done yet. Unsupported ones count.
+[[nodiscard]] std::size_t count_points(const spec::Sweep& sweep, const SweepOptions& options);
+
+/// Measures a sweep through Google Benchmark: all points, then all again for each further repetition. An interrupt ends it
+/// after the sample in flight; that point's record is not kept.
+[[nodiscard]] SweepOutcome run_sweep(const spec::Sweep& sweep, const HostCeilings& ceilings,
+                                     const SweepOptions& options, const SweepHooks& hooks);
+
+}  // namespace mla::run
