@@ -99,10 +99,12 @@ std::string point_name(const spec::SweepPoint& point) {
                    spec::name_of(point.caches));
 }
 
+std::string name_of(const report::BenchRecord& record) {
+  return name_text(record.backend, record.key, record.num_splits, record.threads, record.cache_state);
+}
+
 std::string done_key(const report::BenchRecord& record) {
-  return done_text(
-      name_text(record.backend, record.key, record.num_splits, record.threads, record.cache_state),
-      record.repetition);
+  return done_text(name_of(record), record.repetition);
 }
 
 std::size_t count_points(const spec::Sweep& sweep, const SweepOptions& options) {

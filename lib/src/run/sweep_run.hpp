@@ -22,7 +22,7 @@ struct SweepOptions {
   DriverOptions driver;
   double memory_limit = 0;     ///< bytes of host memory the inputs may take
   std::string env;             ///< id of the environment the records refer to
-  std::set<std::string> done;  ///< resume: "repetition identity" texts (done_key) that need no measurement
+  std::set<std::string> done;  ///< resume: texts of done_key that need no measurement
 };
 
 struct SweepHooks {
@@ -36,6 +36,9 @@ struct SweepOutcome {
   std::vector<report::BenchRecord> records;  ///< in the order measured
   bool interrupted = false;
 };
+
+/// The same name, from a record.
+[[nodiscard]] std::string name_of(const report::BenchRecord& record);
 
 /// What marks a point of a repetition as measured.
 [[nodiscard]] std::string done_key(const report::BenchRecord& record);

@@ -81,6 +81,7 @@ std::vector<SweepPoint> cross(const SweepSpec& spec, std::span<const std::string
       rest /= axis->tokens.size();
     }
     SweepPoint point = builder.build(tokens);
+    point.position = points.size();
     if (seen.insert(point_text(point)).second) points.push_back(std::move(point));
   }
   return points;

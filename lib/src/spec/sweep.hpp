@@ -89,6 +89,7 @@ struct SweepPoint {
   std::string model;  ///< where the widths came from, or "custom"
   PlanOptions options;
   Caches caches = Caches::kCold;
+  std::size_t position = 0;  ///< in the order of the axes, whatever the order of measurement
 };
 
 /// How to measure.
