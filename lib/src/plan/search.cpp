@@ -21,13 +21,6 @@ bool possible(const Layout& layout, const ModelConfig& model) {
   }
 }
 
-/// Experts whole on all ranks of a stage, where there are replicas and enough experts.
-int expert_ranks(const ModelConfig& model, const Layout& layout) {
-  const int ranks = layout.tp * layout.dp;
-  const bool spread = layout.dp > 1 && model.moe && model.moe->num_experts >= ranks;
-  return spread ? ranks : 0;
-}
-
 void add_context_parallel(std::vector<Layout>& layouts, const Layout& base, const ModelConfig& model) {
   for (int dcp = 2; dcp <= base.tp; ++dcp) {
     if (base.tp % dcp != 0) continue;
@@ -43,6 +36,12 @@ std::int64_t wanted(const PlanRequest& request) {
 
 }  // namespace
 
+int default_expert_ranks(const ModelConfig& model, const Layout& layout) {
+  const int ranks = layout.tp * layout.dp;
+  const bool spread = layout.dp > 1 && model.moe && model.moe->num_experts >= ranks;
+  return spread ? ranks : 0;
+}
+
 std::vector<Layout> possible_layouts(const ModelConfig& model, int gpus, const LayoutSpace& space) {
   if (gpus < 1) throw Error(ErrorCode::kInvalidArgument, fmt::format("{} GPUs: at least 1 is needed", gpus));
   std::vector<Layout> layouts;
@@ -51,7 +50,7 @@ std::vector<Layout> possible_layouts(const ModelConfig& model, int gpus, const L
     for (int tp = 1; tp <= std::min(gpus / pp, space.gpus_per_node); ++tp) {
       if (gpus / pp % tp != 0) continue;
       Layout layout{.tp = tp, .dp = gpus / pp / tp, .pp = pp};
-      layout.ep = expert_ranks(model, layout);
+      layout.ep = default_expert_ranks(model, layout);
       if (!possible(layout, model)) continue;
       layouts.push_back(layout);
       if (space.context_parallel) add_context_parallel(layouts, layout, model);
@@ -96,7 +95,7 @@ std::optional<GpuAnswer> fewest_gpus(const ModelConfig& model, PlanRequest reque
   const int step = request.layout.tp * request.layout.pp;
   for (int dp = 1; dp * step <= limit; ++dp) {
     request.layout.dp = dp;
-    request.layout.ep = expert_ranks(model, request.layout);
+    request.layout.ep = default_expert_ranks(model, request.layout);
     if (!possible(request.layout, model)) continue;
     MemoryPlan plan = plan_memory(model, request);
     if (plan.sequences >= wanted(request)) return GpuAnswer{request.layout, std::move(plan)};

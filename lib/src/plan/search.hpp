@@ -12,6 +12,10 @@
 /// programs.
 namespace mla::capacity {
 
+/// Experts are spread whole over all ranks of a stage where attention is replicated and there are enough of them;
+/// 0 otherwise.
+[[nodiscard]] MLA_EXPORT int default_expert_ranks(const ModelConfig& model, const Layout& layout);
+
 struct LayoutSpace {
   int gpus_per_node = 8;          ///< tp stays inside a node
   bool pipeline = false;          ///< pp > 1 too

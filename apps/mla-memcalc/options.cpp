@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include "../common/options.hpp"
+
+namespace mla::memcalc {
+namespace {
+
+CLI::Option* text(CLI::App& app, const char* name, std::string& value, const char* type, const char* group,
+                  const char* description) {
+  CLI::Option* option = app.add_option(name, value, description)->type_name(type)->group(group);
+  if (!value.empty()) option->default_str(value);
+  return option;
+}
+
+void add_model(CLI::App& app, RequestOptions& request) {
+  app.add_option("model", request.model,
+                 "A name of 'list models', a config.json or params.json, its folder, or -")
+      ->type_name("MODEL")
+      ->required()
+      ->group("Model");
+}
+
+void add_hardware(CLI::App& app, RequestOptions& request) {
+  const char* group = "Hardware";
+  cli::often(text(app, "--gpu", request.gpu, "GPU", group, "A name of 'list gpus' or a file"));
+  cli::often(text(app, "--gpus", request.gpus, "COUNT", group, "How many"));
+  text(app, "--gpu-memory", request.gpu_memory, "SIZE", group,
+       "Memory of one, instead of the file's: 141GB, 80GiB");
+  text(app, "--gpus-per-node", request.gpus_per_node, "COUNT", group, "tp stays inside a node");
+}
+
+void add_layout(CLI::App& app, RequestOptions& request) {
+  const char* group = "Layout";
+  cli::often(text(app, "--attention", request.attention, "auto|tp|dp", group,
+                  "Split attention heads (tp), replicate attention (dp), or what holds more (auto)"));
+  text(app, "--tp", request.tp, "COUNT", group, "Tensor parallel size");
+  text(app, "--dp", request.dp, "COUNT", group,
+       "Attention replicas, each with requests and cache of its own");
+  text(app, "--pp", request.pp, "COUNT", group, "Pipeline stages");
+  text(app, "--dcp", request.dcp, "COUNT", group,
+       "Decode context parallel ranks inside tp: each keeps 1/dcp of the tokens");
+  text(app, "--ep", request.ep, "COUNT", group,
+       "Ranks that keep routed experts whole; 0: cut over all ranks");
+  text(app, "--stages", request.stages, "LIST", group, "Layers of each pipeline stage: 14,13");
+}
+
+void add_cache(CLI::App& app, RequestOptions& request) {
+  const char* group = "Cache and engine";
+  cli::often(text(app, "--cache", request.cache, "FORMAT", group,
+                  "auto (what the checkpoint asks, else bf16), bf16, fp8, fp8_ds_mla, q8_0, ..."));
+  text(app, "--cache-v", request.cache_v, "FORMAT", group, "Format of V where it differs (llama.cpp)");
+  text(app, "--block", request.block, "COUNT", group, "Tokens a block (page)");
+  text(app, "--mla-storage", request.mla_storage, "latent|latent+value|expanded", group,
+       "What MLA layers keep: ik_llama.cpp -mla 3, 1 and 0");
+  cli::often(
+      text(app, "--engine", request.engine, "ENGINE", group,
+           "vllm, vllm@0.11, vllm@2025-10, sglang, tensorrt-llm, llama.cpp, ik_llama.cpp, lmcache, none"));
+  text(app, "--batched-tokens", request.batched_tokens, "COUNT", group, "Tokens of the largest prefill step");
+  text(app, "--max-seqs", request.max_sequences, "COUNT", group,
+       "Sequences of the largest step (sampler memory)");
+  app.add_flag("--mtp", request.mtp, "Count the model's prediction layers too")->group(group);
+}
+
+void add_memory(CLI::App& app, RequestOptions& request) {
+  const char* group = "Memory of a GPU";
+  text(app, "--utilization", request.utilization, "SHARE", group, "Share the engine may use: 0.9, 90%");
+  text(app, "--weights", request.weights, "FORMAT", group,
+       "Weight format instead of the config's: bf16, fp8, int4, nvfp4, ...");
+  text(app, "--expert-weights", request.expert_weights, "FORMAT", group, "The same, for routed experts only");
+  text(app, "--weight-bytes", request.weight_bytes, "SIZE", group, "Weights of a GPU as measured: 79.3GiB");
+  text(app, "--activations", request.activations, "SIZE", group,
+       "Peak of activations instead of the estimate");
+  text(app, "--graphs", request.graphs, "SIZE", group, "Captured graphs instead of the assumed 1 GiB");
+  text(app, "--non-torch", request.other, "SIZE", group,
+       "Driver, libraries and communication instead of the assumption");
+  text(app, "--kv-memory", request.cache_bytes, "SIZES", group,
+       "Cache budget of a GPU as an engine logs it; one value, or one a stage: 12.13GiB,11.33GiB");
+}
+
+void add_workload(CLI::App& app, RequestOptions& request) {
+  const char* group = "Workload";
+  cli::often(text(app, "--context", request.context, "COUNT", group,
+                  "Tokens of a sequence, prompt and answer: 32k"));
+  cli::often(text(app, "--concurrency", request.concurrency, "COUNT", group,
+                  "Sequences wanted at once; exit 1 if they do not fit"));
+}
+
+void add_output(CLI::App& app, Options& options) {
+  cli::often(app.add_flag("--formulas", options.formulas,
+                          "Print the arithmetic of every number and where it comes from")
+                 ->group("Output"));
+  cli::add_output_options(app, options.output);
+}
+
+CLI::App& command(CLI::App& root, Options& options, Command id, const char* name, const char* summary,
+                  std::vector<std::string> examples) {
+  CLI::App& app = *root.add_subcommand(name, summary);
+  app.callback([&options, id] { options.command = id; });
+  cli::set_examples(app, std::move(examples));
+  return app;
+}
+
+void add_planning(CLI::App& app, Options& options) {
+  add_model(app, options.request);
+  add_workload(app, options.request);
+  add_hardware(app, options.request);
+  add_layout(app, options.request);
+  add_cache(app, options.request);
+  add_memory(app, options.request);
+  add_output(app, options);
+}
+
+}  // namespace
+
+std::optional<int> parse_options(int argc, char** argv, Options& options) {
+  CLI::App app("", "mla-memcalc");
+  cli::setup_root(app,
+                  "How much memory does a model's attention cache take, what fits on these GPUs, and why",
+                  {"mla-memcalc plan deepseek-v3 --gpu h200 --gpus 8 --context 128k",
+                   "mla-memcalc table deepseek-v3 kimi-k2 llama-3.1-70b --formulas",
+                   "mla-memcalc plan ./config.json --gpu h100-sxm --gpus 16 --concurrency 64"});
+  app.require_subcommand(1);
+
+  CLI::App& plan = command(
+      app, options, Command::kPlan, "plan", "What fits on these GPUs",
+      {"mla-memcalc plan deepseek-v3 --gpu h200 --gpus 8 --context 128k",
+       "mla-memcalc plan kimi-k2 --gpu h200 --gpus 16 --context 64k --concurrency 100",
+       "mla-memcalc plan deepseek-v2-lite --gpu l4 --gpus 4 --tp 2 --pp 2 --kv-memory 12.13GiB,11.33GiB"});
+  add_planning(plan, options);
+
+  CLI::App& solve =
+      command(app, options, Command::kSolve, "solve",
+              "The largest context, most sequences, fewest GPUs or least utilization",
+              {"mla-memcalc solve deepseek-v3 --gpu h200 --gpus 8 --concurrency 64 --for context",
+               "mla-memcalc solve deepseek-v3 --gpu h200 --context 128k --concurrency 64 --for gpus"});
+  cli::often(text(solve, "--for", options.unknown, "context|concurrency|gpus|utilization", "Question",
+                  "What is wanted"));
+  add_planning(solve, options);
+
+  CLI::App& compare = command(app, options, Command::kCompare, "compare", "All layouts of these GPUs, ranked",
+                              {"mla-memcalc compare deepseek-v3 --gpu h200 --gpus 16 --context 128k"});
+  text(compare, "--top", options.top, "COUNT", "Output", "Rows shown; 0: all");
+  add_planning(compare, options);
+
+  CLI::App& table = command(
+      app, options, Command::kTable, "table", "Bytes of a token: MHA, GQA-8, MQA, MLA in every format",
+      {"mla-memcalc table", "mla-memcalc table deepseek-v3 kimi-k2 glm-5.2 llama-3.1-70b",
+       "mla-memcalc table ./config.json -o csv"});
+  table.add_option("models", options.models, "Names or files; none: every MLA model known")
+      ->type_name("MODELS")
+      ->group("Model");
+  add_output(table, options);
+
+  CLI::App& examples = command(app, options, Command::kExamples, "examples",
+                               "The source documents' worked numbers: their line and the corrected one",
+                               {"mla-memcalc examples -o md"});
+  add_output(examples, options);
+
+  CLI::App& list =
+      command(app, options, Command::kList, "list", "What can be named: models, gpus, engines, formats",
+              {"mla-memcalc list models", "mla-memcalc list gpus -o json"});
+  list.add_option("what", options.what, "What to list")
+      ->type_name("models|gpus|engines|formats")
+      ->required()
+      ->group("Question");
+  list.add_flag("--names", options.names, "Names alone, one a line")->group("Output");
+  cli::add_output_options(list, options.output);
+
+  return cli::parse(app, argc, argv);
+}
+
+}  // namespace mla::memcalc

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "program.hpp"
+
+/// What the user asked for, as text: request.hpp turns it into numbers, so that errors speak one language.
+namespace mla::memcalc {
+
+enum class Command { kTable, kPlan, kSolve, kCompare, kExamples, kList };
+
+/// Options of every command that plans. Empty: the default of engine or model.
+struct RequestOptions {
+  std::string model;
+  std::string gpu, gpu_memory, gpus = "1", gpus_per_node = "8";
+  std::string attention = "auto", tp, dp, pp, dcp, ep, stages;
+  std::string engine = "vllm", cache = "auto", cache_v, block, mla_storage;
+  std::string utilization, weights, expert_weights, weight_bytes, activations, graphs, other, cache_bytes;
+  std::string context, concurrency, batched_tokens = "8k", max_sequences = "256";
+  bool mtp = false;
+};
+
+struct Options {
+  Command command = Command::kPlan;
+  RequestOptions request;
+  std::vector<std::string> models;  ///< table
+  std::string unknown = "context";  ///< solve --for
+  std::string what;                 ///< list
+  std::string top = "10";           ///< compare
+  bool names = false;               ///< list
+  bool formulas = false;
+  cli::Output output;
+};
+
+/// Fills `options`. Empty: go on. A value: the program ends with that code.
+[[nodiscard]] std::optional<int> parse_options(int argc, char** argv, Options& options);
+
+}  // namespace mla::memcalc

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "request.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <optional>
+
+#include "core/text.hpp"
+#include "mla/device.hpp"
+#include "mla/error.hpp"
+#include "spec/values.hpp"
+
+namespace mla::memcalc {
+namespace {
+
+constexpr int kMostGpus = 65536;
+
+[[noreturn]] void refuse(const std::string& sentence, const std::string& hint = {}) {
+  throw Error(ErrorCode::kInvalidArgument, sentence, hint);
+}
+
+std::int64_t count_in(const std::string& text, const char* flag, std::int64_t low, std::int64_t high) {
+  const std::int64_t value = spec::parse_count(text, flag);
+  if (value < low || value > high)
+    refuse(fmt::format("{} is {}; it must be {} to {}", flag, value, low, high));
+  return value;
+}
+
+int size_of_flag(const std::string& text, const char* flag, int low = 1) {
+  return static_cast<int>(count_in(text, flag, low, kMostGpus));
+}
+
+std::optional<std::int64_t> bytes_of(const std::string& text, const char* flag) {
+  if (text.empty()) return std::nullopt;
+  return spec::parse_size(text, flag);
+}
+
+/// "0.9" or "90%".
+double share_of(std::string_view text, const char* flag) {
+  const bool percent = text.ends_with('%');
+  const std::string_view digits = percent ? text.substr(0, text.size() - 1) : text;
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  const bool whole = error == std::errc{} && end == digits.data() + digits.size() && std::isfinite(value);
+  if (percent) value /= 100;
+  if (!whole || !(value > 0) || value > 1) {
+    refuse(fmt::format("{} {} is not a share above 0 and at most 1", flag, text::quoted(text)),
+           "write it as 0.9 or 90%");
+  }
+  return value;
+}
+
+capacity::KvFormat cache_format(const RequestOptions& options, const ModelConfig& model) {
+  const bool fp8_checkpoint = model.quantization_config && model.quantization_config->kv_cache_bits == 8;
+  const std::string name = options.cache == "auto" && fp8_checkpoint ? "fp8" : options.cache;
+  const capacity::KvFormat format = capacity::find_kv_format(name);
+  if (options.cache_v.empty()) return format;
+  return capacity::mixed_kv_format(format, capacity::find_kv_format(options.cache_v));
+}
+
+capacity::EngineRules engine_rules(const RequestOptions& options) {
+  capacity::EngineRules engine = capacity::find_engine(options.engine);
+  if (options.mla_storage.empty()) return engine;
+  if (options.mla_storage == "latent") {
+    engine.mla_storage = capacity::MlaStorage::kLatent;
+  } else if (options.mla_storage == "latent+value") {
+    engine.mla_storage = capacity::MlaStorage::kLatentAndValue;
+  } else if (options.mla_storage == "expanded") {
+    engine.mla_storage = capacity::MlaStorage::kExpanded;
+  } else {
+    refuse(fmt::format("--mla-storage {} is not known", text::quoted(options.mla_storage)),
+           "allowed are latent, latent+value and expanded");
+  }
+  return engine;
+}
+
+capacity::WeightScheme weight_scheme(const RequestOptions& options, const ModelConfig& model) {
+  capacity::WeightScheme scheme =
+      options.weights.empty() ? capacity::scheme_of(model)
+                              : capacity::uniform_scheme(capacity::find_weight_format(options.weights));
+  if (!options.expert_weights.empty()) {
+    scheme.experts = capacity::find_weight_format(options.expert_weights);
+    scheme.source += fmt::format("; routed experts {}", scheme.experts.name);
+  }
+  return scheme;
+}
+
+void read_layout(Question& question, const RequestOptions& options) {
+  capacity::Layout& layout = question.request.layout;
+  const bool sizes = !options.tp.empty() || !options.dp.empty() || !options.pp.empty() ||
+                     !options.dcp.empty() || !options.ep.empty() || !options.stages.empty();
+  if (options.attention != "auto" && options.attention != "tp" && options.attention != "dp") {
+    refuse(fmt::format("--attention {} is not known", text::quoted(options.attention)),
+           "allowed are auto, tp and dp");
+  }
+  question.layout_given = sizes || options.attention != "auto";
+  if (!question.layout_given) return;
+  if (!options.pp.empty()) layout.pp = size_of_flag(options.pp, "--pp");
+  if (!options.dcp.empty()) layout.dcp = size_of_flag(options.dcp, "--dcp");
+  if (!options.stages.empty()) {
+    for (const std::int64_t layers : spec::parse_count_list(options.stages, "--stages")) {
+      layout.stage_layers.push_back(static_cast<int>(std::min<std::int64_t>(layers, kMostGpus)));
+    }
+    if (options.pp.empty()) layout.pp = static_cast<int>(layout.stage_layers.size());
+  }
+  const int replicas_and_heads = std::max(1, question.gpus / layout.pp);
+  if (!options.tp.empty()) layout.tp = size_of_flag(options.tp, "--tp");
+  if (!options.dp.empty()) layout.dp = size_of_flag(options.dp, "--dp");
+  if (options.tp.empty() && options.dp.empty()) {
+    (options.attention == "dp" ? layout.dp : layout.tp) = replicas_and_heads;
+  } else if (options.tp.empty()) {
+    layout.tp = std::max(1, replicas_and_heads / layout.dp);
+  } else if (options.dp.empty()) {
+    layout.dp = std::max(1, replicas_and_heads / layout.tp);
+  }
+  if (options.gpus == "1" && layout.gpus() > 1) question.gpus = static_cast<int>(layout.gpus());
+  if (layout.gpus() != question.gpus) {
+    refuse(fmt::format("tp {} x dp {} x pp {} are {} GPUs, but --gpus is {}", layout.tp, layout.dp, layout.pp,
+                       layout.gpus(), question.gpus),
+           "leave one of them out and it follows from the others");
+  }
+  layout.ep = options.ep.empty() ? capacity::default_expert_ranks(question.model, layout)
+                                 : size_of_flag(options.ep, "--ep", 0);
+}
+
+void read_hardware(Question& question, const RequestOptions& options) {
+  question.gpus = size_of_flag(options.gpus, "--gpus");
+  question.gpus_per_node = size_of_flag(options.gpus_per_node, "--gpus-per-node");
+  if (options.gpu.empty() && options.gpu_memory.empty()) {
+    refuse("neither --gpu nor --gpu-memory is given",
+           "for example --gpu h200; 'mla-memcalc list gpus' names them");
+  }
+  if (!options.gpu.empty()) {
+    const Device device = load_device(options.gpu);
+    question.gpu_title = device.title;
+    question.request.gpu_name = device.name;
+    question.request.gpu_memory_bytes = device.memory_bytes;
+  }
+  if (!options.gpu_memory.empty()) {
+    question.request.gpu_memory_bytes = spec::parse_size(options.gpu_memory, "--gpu-memory");
+    if (question.request.gpu_memory_bytes < 1) refuse("--gpu-memory must be more than 0 bytes");
+    question.request.gpu_name = "of --gpu-memory";
+    if (question.gpu_title.empty()) question.gpu_title = fmt::format("GPU with {}", options.gpu_memory);
+  }
+}
+
+}  // namespace
+
+ModelConfig read_model(const std::string& what) {
+  return what == "-" ? load_model(what, cli::read_stdin()) : load_model(what);
+}
+
+Question read_question(const RequestOptions& options) {
+  constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+  Question question;
+  question.model = read_model(options.model);
+  capacity::PlanRequest& request = question.request;
+  read_hardware(question, options);
+  read_layout(question, options);
+  request.engine = engine_rules(options);
+  request.cache = cache_format(options, question.model);
+  request.weights = weight_scheme(options, question.model);
+  request.weight_bytes = bytes_of(options.weight_bytes, "--weight-bytes");
+  request.runtime.activations = bytes_of(options.activations, "--activations");
+  request.runtime.graphs = bytes_of(options.graphs, "--graphs");
+  request.runtime.other = bytes_of(options.other, "--non-torch");
+  if (!options.cache_bytes.empty()) {
+    for (const std::string& size : spec::parse_words(options.cache_bytes, "--kv-memory")) {
+      request.cache_bytes.push_back(spec::parse_size(size, "--kv-memory"));
+    }
+  }
+  if (!options.block.empty())
+    request.block = static_cast<int>(count_in(options.block, "--block", 1, 1 << 20));
+  if (!options.utilization.empty()) request.utilization = share_of(options.utilization, "--utilization");
+  if (!options.context.empty()) request.context = count_in(options.context, "--context", 1, kMostTokens);
+  if (!options.concurrency.empty()) {
+    request.concurrency = count_in(options.concurrency, "--concurrency", 1, kMostTokens);
+  }
+  request.max_batched_tokens = count_in(options.batched_tokens, "--batched-tokens", 1, kMostTokens);
+  request.max_sequences = count_in(options.max_sequences, "--max-seqs", 1, kMostTokens);
+  request.with_mtp = options.mtp;
+  if (request.context == 0) request.context = std::max<std::int64_t>(1, question.model.max_position);
+  return question;
+}
+
+capacity::Layout chosen_layout(const Question& question) {
+  if (question.layout_given) return question.request.layout;
+  const std::vector<capacity::Layout> layouts =
+      capacity::possible_layouts(question.model, question.gpus, {.gpus_per_node = question.gpus_per_node});
+  if (layouts.empty()) {
+    refuse(fmt::format("no split of {} GPUs into tp x dp suits {}", question.gpus, question.model.name),
+           "give --tp, --dp and --pp, or another number of GPUs");
+  }
+  return capacity::rank_layouts(question.model, question.request, layouts).front().layout;
+}
+
+}  // namespace mla::memcalc

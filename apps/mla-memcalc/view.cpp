@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "view.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+
+#include "core/count.hpp"
+#include "mla/error.hpp"
+
+namespace mla::memcalc {
+namespace {
+
+std::string_view unit_text(capacity::Unit unit) {
+  constexpr std::array<std::string_view, 6> kNames{"B", "tokens", "sequences", "blocks", "", "x"};
+  return kNames[static_cast<std::size_t>(unit)];
+}
+
+}  // namespace
+
+std::string length_text(std::int64_t tokens) {
+  const std::string shortest = text::format_count(tokens);
+  return shortest.find_first_of("kmgt") != std::string::npos ? shortest : report::with_thousands(tokens);
+}
+
+std::string counted(std::int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", report::with_thousands(count), noun, count == 1 ? "" : "s");
+}
+
+std::string gpus_text(const Question& question, std::int64_t gpus) {
+  return fmt::format("{} x {}", gpus, question.gpu_title);
+}
+
+std::string replicas_text(const capacity::MemoryPlan& plan) {
+  if (plan.replicas == 1) return {};
+  return fmt::format("{} on each of {} replicas", plan.sequences_per_replica, plan.replicas);
+}
+
+report::Table formulas_table(const std::vector<capacity::Line>& lines) {
+  report::Table table{.name = "formulas", .title = "Formulas", .columns = {}, .rows = {}};
+  table.columns = {{.key = "number", .title = "number"},
+                   {.key = "title", .title = "what"},
+                   {.key = "value", .title = "value", .thousands = true},
+                   {.key = "unit", .title = "unit"},
+                   {.key = "formula", .title = "formula"},
+                   {.key = "source", .title = "constants from"}};
+  for (const capacity::Line& line : lines) {
+    const report::Cell value = std::visit([](auto number) { return report::Cell(number); }, line.value);
+    table.rows.push_back(
+        {line.key, line.title, value, std::string(unit_text(line.unit)), line.formula, line.source});
+  }
+  return table;
+}
+
+std::vector<capacity::Line> all_lines(const capacity::MemoryPlan& plan) {
+  const capacity::StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
+  std::vector<capacity::Line> lines;
+  for (const capacity::Line& line : plan.lines) {
+    if (line.key == "weights.total") {
+      lines.insert(lines.end(), stage.weights.lines.begin(), stage.weights.lines.end());
+    }
+    lines.push_back(line);
+  }
+  return lines;
+}
+
+Answer answer_to(const Options& options) {
+  switch (options.command) {
+    case Command::kPlan:
+      return plan_answer(options);
+    case Command::kSolve:
+      return solve_answer(options);
+    case Command::kCompare:
+      return compare_answer(options);
+    case Command::kTable:
+      return table_answer(options);
+    case Command::kExamples:
+      return examples_answer(options);
+    case Command::kList:
+      return list_answer(options);
+  }
+  throw Error(ErrorCode::kInternal, "a command has no answer");
+}
+
+}  // namespace mla::memcalc

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mla/capacity.hpp"
+#include "options.hpp"
+#include "report/table.hpp"
+#include "request.hpp"
+
+/// From answers to documents. Nothing here computes; it chooses words, units and columns.
+namespace mla::memcalc {
+
+struct Answer {
+  report::Document document;
+  std::string plain_text;  ///< instead of the document: names for completion
+  bool fits = true;        ///< false: exit 1
+};
+
+[[nodiscard]] Answer answer_to(const Options& options);
+
+// One for each command.
+[[nodiscard]] Answer plan_answer(const Options& options);
+[[nodiscard]] Answer solve_answer(const Options& options);
+[[nodiscard]] Answer compare_answer(const Options& options);
+[[nodiscard]] Answer table_answer(const Options& options);
+[[nodiscard]] Answer examples_answer(const Options& options);
+[[nodiscard]] Answer list_answer(const Options& options);
+
+// ---- shared words -----------------------------------------------------------------------------------------
+
+[[nodiscard]] constexpr double to_gib(double bytes) {
+  return bytes / (1024.0 * 1024.0 * 1024.0);
+}
+[[nodiscard]] constexpr double to_gb(double bytes) {
+  return bytes / 1e9;
+}
+/// 131072 -> "128k", 100000 -> "100,000".
+[[nodiscard]] std::string length_text(std::int64_t tokens);
+/// "1 sequence", "24 sequences".
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);
+/// "8 x NVIDIA H200 SXM 141 GB".
+[[nodiscard]] std::string gpus_text(const Question& question, std::int64_t gpus);
+/// "3 on each of 8 replicas", or empty for one replica.
+[[nodiscard]] std::string replicas_text(const capacity::MemoryPlan& plan);
+/// The table that --formulas adds: every line with its arithmetic and source.
+[[nodiscard]] report::Table formulas_table(const std::vector<capacity::Line>& lines);
+/// Lines of a plan in reading order, each stage's weights after their total.
+[[nodiscard]] std::vector<capacity::Line> all_lines(const capacity::MemoryPlan& plan);
+
+}  // namespace mla::memcalc

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "mla/error.hpp"
+#include "plan/search.hpp"
+#include "view.hpp"
+
+namespace mla::memcalc {
+namespace {
+
+using capacity::Binding;
+using capacity::MemoryPlan;
+using capacity::StagePlan;
+using report::Cell;
+
+const StagePlan& limiting(const MemoryPlan& plan) {
+  return plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
+}
+
+std::string gib_text(std::int64_t bytes) {
+  return fmt::format("{:.1f} GiB", to_gib(static_cast<double>(bytes)));
+}
+
+std::string limit_text(const MemoryPlan& plan) {
+  return plan.binding == Binding::kCache ? "limited by the KV cache"
+                                         : fmt::format("limited by {}", name_of(plan.binding));
+}
+
+/// The answer in one sentence.
+std::string headline(const Question& question, const MemoryPlan& plan) {
+  const std::string setting =
+      fmt::format("{} on {} ({}), {} context", question.model.title, gpus_text(question, plan.layout.gpus()),
+                  to_text(plan.layout), length_text(plan.context));
+  const std::string where = replicas_text(plan);
+  const std::string spread = where.empty() ? "" : fmt::format(" ({})", where);
+  switch (plan.binding) {
+    case Binding::kWeights: {
+      const StagePlan& stage = limiting(plan);
+      return fmt::format("{}: does not fit. Weights ({}) and runtime ({}) exceed the {} a GPU may use by {}",
+                         setting, gib_text(stage.weight_bytes), gib_text(stage.runtime_bytes),
+                         gib_text(plan.budget_bytes), gib_text(-stage.cache_budget));
+    }
+    case Binding::kSequence:
+      return fmt::format("{}: not one such sequence fits; the longest is {} tokens", setting,
+                         report::with_thousands(plan.longest_context));
+    case Binding::kNothing:
+      return fmt::format("{}: {} fit, up to {}{}", setting, counted(question.request.concurrency, "sequence"),
+                         report::with_thousands(plan.sequences), spread);
+    case Binding::kCache:
+      break;
+  }
+  if (question.request.concurrency > plan.sequences) {
+    return fmt::format("{}: {} do not fit, only {}{}, {}", setting,
+                       counted(question.request.concurrency, "sequence"),
+                       report::with_thousands(plan.sequences), spread, limit_text(plan));
+  }
+  return fmt::format("{}: fits {}{}, {}", setting, counted(plan.sequences, "sequence"), spread,
+                     limit_text(plan));
+}
+
+/// What the same GPUs hold in the other simple layouts: the choice that decides most for MLA.
+std::string other_layouts(const Question& question, const MemoryPlan& plan) {
+  const int gpus = static_cast<int>(plan.layout.gpus());
+  if (gpus == 1 || plan.layout.pp > 1) return {};
+  capacity::Layout heads{.tp = gpus};
+  capacity::Layout context{.tp = gpus, .dcp = gpus};
+  capacity::Layout replicas{.dp = gpus};
+  replicas.ep = capacity::default_expert_ranks(question.model, replicas);
+  std::string text;
+  for (const capacity::Layout& layout : {heads, context, replicas}) {
+    if (layout == plan.layout) continue;
+    try {
+      capacity::PlanRequest request = question.request;
+      request.layout = layout;
+      const MemoryPlan other = plan_memory(question.model, request);
+      if (!text.empty()) text += ", ";
+      text += fmt::format("{} holds {}", to_text(layout), report::with_thousands(other.sequences));
+    } catch (const Error& error) {  // not a layout this model can have
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+    }
+  }
+  if (text.empty()) return {};
+  const bool replicated =
+      question.model.mla && question.request.engine.mla_storage != capacity::MlaStorage::kExpanded;
+  return fmt::format("other layouts: {}{}", text,
+                     replicated ? " (tp alone keeps the whole latent cache on every rank)" : "");
+}
+
+/// Ways to make the wanted concurrency fit.
+std::string remedies(const Question& question, const MemoryPlan& plan) {
+  if (plan.fits || plan.binding == Binding::kWeights) return {};
+  capacity::PlanRequest request = question.request;
+  request.layout = plan.layout;
+  std::string text;
+  const auto offer = [&](const std::string& way) { text += (text.empty() ? "" : "  |  ") + way; };
+  const auto offer_context = [&](const std::string& flags) {
+    const std::int64_t context = capacity::largest_context(question.model, request);
+    if (context > 0) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
+  };
+  offer_context("");
+  if (request.cache.name == "bf16" || request.cache.name == "f16") {
+    request.cache = capacity::find_kv_format("fp8");
+    offer_context("--cache fp8 ");
+    request.cache = question.request.cache;
+  }
+  if (const auto answer = capacity::fewest_gpus(question.model, request)) {
+    offer(fmt::format("{} GPUs ({})", answer->layout.gpus(), to_text(answer->layout)));
+  }
+  if (text.empty()) return {};
+  return fmt::format("{} fit with:  {}",
+                     counted(std::max<std::int64_t>(1, question.request.concurrency), "sequence"), text);
+}
+
+/// Weight lines summed by their part of the model.
+std::vector<std::pair<std::string, std::int64_t>> weight_groups(const StagePlan& stage) {
+  constexpr std::pair<std::string_view, std::string_view> kGroups[] = {
+      {"weights.attention", "attention"},
+      {"weights.dense", "dense FFN"},
+      {"weights.experts", "experts"},
+      {"weights.embeddings", "embedding and head"},
+      {"weights.", "norms, rope table, prediction layers"}};
+  std::vector<std::pair<std::string, std::int64_t>> sums;
+  for (const auto& [prefix, title] : kGroups) sums.emplace_back(title, 0);
+  for (const capacity::Line& line : stage.weights.lines) {
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+      if (!line.key.starts_with(kGroups[i].first)) continue;
+      sums[i].second += std::get<std::int64_t>(line.value);
+      break;
+    }
+  }
+  std::erase_if(sums, [](const auto& sum) { return sum.second == 0; });
+  return sums;
+}
+
+report::Table memory_table(const Question& question, const MemoryPlan& plan) {
+  const StagePlan& stage = limiting(plan);
+  const std::int64_t gpus_alike = plan.layout.gpus() / plan.layout.pp;
+  report::Table table{.name = "memory", .title = "Memory of a GPU", .columns = {}, .rows = {}};
+  table.columns = {{.key = "part", .title = "part"},
+                   {.key = "gib", .title = "GiB a GPU"},
+                   {.key = "gb", .title = "GB a GPU"},
+                   {.key = "bytes", .title = "bytes a GPU", .thousands = true},
+                   {.key = "cluster_gib", .title = fmt::format("GiB on {} GPUs", gpus_alike)},
+                   {.key = "how", .title = "how"}};
+  const auto add = [&](const std::string& part, std::int64_t bytes, const std::string& how) {
+    const auto value = static_cast<double>(bytes);
+    table.rows.push_back(
+        {part, to_gib(value), to_gb(value), bytes, to_gib(value * static_cast<double>(gpus_alike)), how});
+  };
+  for (const capacity::Line& line : plan.lines) {
+    if (line.key == "weights.total") {
+      add("weights", stage.weight_bytes, question.request.weights.source);
+      if (!question.request.weight_bytes) {
+        for (const auto& [title, bytes] : weight_groups(stage)) add("  " + title, bytes, "");
+      }
+    } else if (line.key == "memory.gpu" || line.key == "memory.budget" || line.key == "cache.budget" ||
+               line.key.starts_with("runtime.")) {
+      const std::string how = line.key.starts_with("runtime.") ? line.source : line.formula;
+      add(line.title, std::get<std::int64_t>(line.value), how);
+    }
+  }
+  return table;
+}
+
+report::Table capacity_table(const MemoryPlan& plan, const capacity::PlanRequest& request) {
+  report::Table table{.name = "capacity", .title = "What fits", .columns = {}, .rows = {}};
+  table.columns = {
+      {.key = "what", .title = "what"},
+      {.key = "replica", .title = plan.replicas == 1 ? "all GPUs" : "a replica", .thousands = true},
+      {.key = "cluster", .title = "cluster", .thousands = true},
+      {.key = "how", .title = "how"}};
+  if (plan.replicas == 1) table.columns.erase(table.columns.begin() + 2);
+  const auto add = [&](const std::string& what, Cell replica, Cell cluster, const std::string& how) {
+    std::vector<Cell> row{what, std::move(replica)};
+    if (plan.replicas > 1) row.push_back(std::move(cluster));
+    row.emplace_back(how);
+    table.rows.push_back(std::move(row));
+  };
+  const std::string context = length_text(plan.context);
+  const auto times_over = [&](std::int64_t value) { return Cell(value * plan.replicas); };
+  add(fmt::format("sequences of {}", context), plan.sequences_per_replica, plan.sequences,
+      "whole sequences only");
+  add("concurrency as logged", plan.concurrency_logged,
+      plan.concurrency_logged * static_cast<double>(plan.replicas),
+      fmt::format("{}: blocks / blocks of one sequence", request.engine.name));
+  add("tokens, blocks x block size", plan.tokens_by_blocks, times_over(plan.tokens_by_blocks),
+      fmt::format("what {} logs{}", request.engine.name,
+                  request.engine.token_count == capacity::TokenCount::kBlocks ? "" : " before 0.22"));
+  add("tokens, concurrency x context", plan.tokens_by_concurrency, times_over(plan.tokens_by_concurrency),
+      request.engine.token_count == capacity::TokenCount::kConcurrency
+          ? fmt::format("what {} logs", request.engine.name)
+          : "the same pool in sequences of this context");
+  add("longest single sequence", plan.longest_context, Cell(), "tokens, at most the model's maximum");
+  add("cache of one token, bytes a GPU", plan.cache_bytes_per_token, Cell(),
+      fmt::format("format {}, block {}", request.cache.name, plan.block));
+  add("cache of one sequence, GiB a GPU", to_gib(static_cast<double>(plan.bytes_per_sequence)), Cell(),
+      "whole blocks");
+  return table;
+}
+
+report::Table stages_table(const MemoryPlan& plan) {
+  report::Table table{.name = "stages", .title = "Pipeline stages", .columns = {}, .rows = {}};
+  table.columns = {{.key = "stage", .title = "stage"},
+                   {.key = "layers", .title = "layers"},
+                   {.key = "weights_gib", .title = "weights GiB"},
+                   {.key = "cache_gib", .title = "cache GiB"},
+                   {.key = "blocks", .title = "blocks", .thousands = true},
+                   {.key = "sequences", .title = "sequences", .thousands = true},
+                   {.key = "decides", .title = "decides"}};
+  for (std::size_t i = 0; i < plan.stages.size(); ++i) {
+    const StagePlan& stage = plan.stages[i];
+    table.rows.push_back(
+        {static_cast<std::int64_t>(i),
+         fmt::format("{}..{}", stage.layers.first, stage.layers.first + stage.layers.count - 1),
+         to_gib(static_cast<double>(stage.weight_bytes)), to_gib(static_cast<double>(stage.cache_budget)),
+         stage.pools.empty() ? Cell() : Cell(stage.pools.front().blocks), stage.sequences,
+         static_cast<int>(i) == plan.limiting_stage});
+  }
+  return table;
+}
+
+void add_facts(report::Document& document, const Question& question, const MemoryPlan& plan) {
+  const auto fact = [&](const char* key, Cell value) { document.facts.emplace_back(key, std::move(value)); };
+  fact("model", question.model.name);
+  fact("gpu", question.request.gpu_name);
+  fact("gpus", plan.layout.gpus());
+  fact("layout", to_text(plan.layout));
+  fact("engine",
+       fmt::format("{}{}{}", question.request.engine.name, question.request.engine.since.empty() ? "" : "@",
+                   question.request.engine.since));
+  fact("cache_format", std::string(question.request.cache.name));
+  fact("context", plan.context);
+  fact("fits", plan.fits);
+  fact("sequences", plan.sequences);
+  fact("sequences_per_replica", plan.sequences_per_replica);
+  fact("replicas", plan.replicas);
+  fact("longest_context", plan.longest_context);
+  fact("limited_by", std::string(name_of(plan.binding)));
+}
+
+}  // namespace
+
+Answer plan_answer(const Options& options) {
+  Question question = read_question(options.request);
+  question.request.layout = chosen_layout(question);
+  const MemoryPlan plan = plan_memory(question.model, question.request);
+  Answer answer;
+  answer.fits = plan.fits;
+  report::Document& document = answer.document;
+  document.kind = "memcalc.plan";
+  document.headline.push_back(headline(question, plan));
+  for (const std::string& more : {remedies(question, plan), other_layouts(question, plan)}) {
+    if (!more.empty()) document.headline.push_back(more);
+  }
+  add_facts(document, question, plan);
+  document.tables.push_back(memory_table(question, plan));
+  document.tables.push_back(capacity_table(plan, question.request));
+  if (plan.stages.size() > 1) document.tables.push_back(stages_table(plan));
+  for (const std::string& warning : plan.warnings) document.notes.push_back("note: " + warning);
+  if (options.formulas) document.tables.push_back(formulas_table(all_lines(plan)));
+  return answer;
+}
+
+}  // namespace mla::memcalc
