@@ -13,10 +13,10 @@
 namespace mla {
 namespace {
 
-/// error / limit, where a limit of 0 forgives nothing.
-double share_of(double error, double limit) {
-  if (error == 0) return 0.0;
-  return limit > 0 ? error / limit : std::numeric_limits<double>::infinity();
+/// What of `error` is more than the output's rounding explains, as a share of the budget; a budget of 0 forgives nothing.
+double share_of(double error, double rounding, double budget) {
+  if (error <= rounding) return 0.0;
+  return budget > 0 ? (error - rounding) / budget : std::numeric_limits<double>::infinity();
 }
 
 bool same_kind(double got, double want) {
@@ -55,7 +55,7 @@ struct RowSums {
 class Comparison {
  public:
   Comparison(DType out_dtype, std::int64_t width, const CompareOptions& options)
-      : dtype_(out_dtype), width_(width), options_(options) {}
+      : dtype_(out_dtype), options_(options), columns_(static_cast<std::size_t>(width)) {}
 
   void row(std::int64_t r, std::span<const double> got, std::span<const double> want,
            const RowBudget& budget) {
@@ -74,7 +74,7 @@ class Comparison {
     }
     const double error = std::abs(got - want);
     report_.max_lse = std::max(report_.max_lse, error);
-    consider("lse", share_of(error, budget.lse), r, -1, got, want, budget);
+    consider("lse", share_of(error, 0.0, budget.lse), r, -1, got, want, budget);
   }
 
   void end_row() {
@@ -86,7 +86,7 @@ class Comparison {
     if (elements_ > 0) report_.rms = std::sqrt(squares_ / static_cast<double>(elements_));
     if (options_.independent_rows) {
       judge_pools(rows_, options_, report_);
-      judge_bias(rows_, dtype_, report_);
+      judge_bias(rows_, columns_, dtype_, report_);
     }
     return report_;
   }
@@ -102,12 +102,14 @@ class Comparison {
     const double error = got - want;
     const double ulp = ulp_of(dtype_, std::abs(want) + budget.max);
     report_.max_abs = std::max(report_.max_abs, std::abs(error));
-    consider("max", share_of(std::abs(error), budget.max + ulp / 2), r, c, got, want, budget);
+    consider("max", share_of(std::abs(error), ulp / 2, budget.max), r, c, got, want, budget);
     sums.squares += error * error;
     sums.rounding += ulp * ulp;
     sums.forced += (ideal - want) * (ideal - want);
-    sums.bias += error / ulp;
-    sums.shrink += (want < 0 ? -error : error) / ulp;
+    const double bias = error / ulp;
+    sums.bias += bias;
+    sums.shrink += want < 0 ? -bias : bias;
+    columns_[static_cast<std::size_t>(c)].add(bias, want < 0 ? -bias : bias);
     ++sums.finite;
   }
 
@@ -118,7 +120,7 @@ class Comparison {
     // Rounding an exact result is no chance: `forced` is what it must show.
     const double chance = std::min(3.0, 1.0 + limits::kSigmas * 0.894 / std::sqrt(n));
     const double rounding = std::sqrt(std::max(sums.rounding / 12 * chance, sums.forced) / n);
-    consider("rms", share_of(error, budget.rms + rounding), r, -2, error, budget.rms + rounding, budget);
+    consider("rms", share_of(error, rounding, budget.rms), r, -2, error, budget.rms + rounding, budget);
     squares_ += sums.squares;
     elements_ += sums.finite;
   }
@@ -129,7 +131,8 @@ class Comparison {
     const double n = static_cast<double>(sums.finite);
     sample.counted = true;
     sample.square = sums.squares / n;
-    sample.variance = budget.sigma * budget.sigma + std::max(sums.rounding / 12, sums.forced) / n;
+    sample.variance = budget.sigma * budget.sigma;
+    sample.rounding = std::max(sums.rounding / 12, sums.forced) / n;
     sample.drift = budget.drift;
     sample.bias = sums.bias / n;
     sample.shrink = sums.shrink / n;
@@ -165,10 +168,10 @@ class Comparison {
   }
 
   DType dtype_;
-  std::int64_t width_;
   const CompareOptions& options_;
   ErrorReport report_;
   std::vector<RowSample> rows_;
+  std::vector<ColumnSample> columns_;
   double squares_ = 0;
   std::int64_t elements_ = 0;
   bool row_failed_ = false;

@@ -21,7 +21,7 @@ inline constexpr double kSumPerKey = 1.0 / 16.0;
 inline constexpr double kBiasFloor = 0.02;
 /// Standard errors a mean may lie from 0.
 inline constexpr double kBiasSigmas = 5.0;
-/// Fewest rows for which a bias is judged.
-inline constexpr int kBiasRows = 32;
+/// Fewest rows, and fewest columns, for which a bias is judged.
+inline constexpr int kBiasSamples = 32;
 
 }  // namespace mla::limits

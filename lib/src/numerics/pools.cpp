@@ -16,27 +16,28 @@ namespace {
 
 /// Sums over the rows of one pool.
 struct Pool {
-  double square = 0, variance = 0, variance_squared = 0, drift_squared = 0;
-  std::int64_t rows = 0;
+  double square = 0, variance = 0, rounding = 0, expected_squared = 0, drift_squared = 0;
+  double rows = 0;
 
   void add(const RowSample& row) {
     square += row.square;
     variance += row.variance;
-    variance_squared += row.variance * row.variance;
+    rounding += row.rounding;
+    const double expected = row.variance + row.rounding;
+    expected_squared += expected * expected;
     drift_squared += row.drift * row.drift;
-    ++rows;
+    rows += 1;
   }
 
+  /// What the mean square has beyond output rounding, against what it may have.
   [[nodiscard]] double share() const {
-    if (rows == 0 || square == 0) return 0.0;
-    // Each row's mean square may be as uneven as the square of a single normal number (all its channels
-    // moving together), so its standard deviation is at most sqrt(2) times its mean; rows are independent.
-    const double spread = variance > 0 ? std::sqrt(2 * variance_squared) / variance : 0.0;
-    const double n = static_cast<double>(rows);
-    const double limit =
-        std::sqrt(variance / n * (1 + limits::kSigmas * spread)) + std::sqrt(drift_squared / n);
-    const double error = std::sqrt(square / n);
-    return limit > 0 ? error / limit : std::numeric_limits<double>::infinity();
+    if (rows == 0 || square <= rounding) return 0.0;
+    // Each row's mean square may be as uneven as the square of a single normal number (all its channels moving
+    // together), so its standard deviation is at most sqrt(2) times its mean; rows are independent.
+    const double chance = limits::kSigmas * std::sqrt(2 * expected_squared);
+    const double limit = std::sqrt(rounding + variance + chance) + std::sqrt(drift_squared);
+    const double allowed = limit * limit - rounding;
+    return allowed > 0 ? std::sqrt((square - rounding) / allowed) : std::numeric_limits<double>::infinity();
   }
 };
 
@@ -47,28 +48,32 @@ void take(ErrorReport& report, const Pool& pool, std::string name) {
   report.pool = std::move(name);
 }
 
-/// Mean over rows and how far from 0 chance and drift may take it.
-struct Mean {
-  double value = 0, allowed = 0;
-};
-
-template <class Get>
-Mean mean_of(std::span<const RowSample> rows, Get get) {
-  double sum = 0, squares = 0, drift = 0;
-  double n = 0;
-  for (const RowSample& row : rows) {
-    if (!row.counted) continue;
-    const double x = get(row);
+/// Variance of the mean of `values` if they are independent.
+double variance_of_mean(std::span<const double> values) {
+  const double n = static_cast<double>(values.size());
+  double sum = 0, squares = 0;
+  for (const double x : values) {
     sum += x;
     squares += x * x;
-    drift += row.drift_ulp;
-    n += 1;
   }
-  if (n < 2) return {n > 0 ? sum / n : 0.0, std::numeric_limits<double>::infinity()};
-  const double mean = sum / n;
-  const double variance = std::max(0.0, (squares - n * mean * mean) / (n - 1));
-  return {mean, limits::kBiasFloor + drift / n + limits::kBiasSigmas * std::sqrt(variance / n)};
+  return std::max(0.0, squares - sum * sum / n) / (n - 1) / n;
 }
+
+double mean_of(std::span<const double> values) {
+  double sum = 0;
+  for (const double x : values) sum += x;
+  return sum / static_cast<double>(values.size());
+}
+
+/// The means of rows and of columns: one number each.
+struct Samples {
+  std::vector<double> rows, columns;
+  /// |mean| as a share of what chance and `drift` explain.
+  [[nodiscard]] double share(double drift) const {
+    const double spread = std::sqrt(variance_of_mean(rows) + variance_of_mean(columns));
+    return std::abs(mean_of(rows)) / (limits::kBiasFloor + drift + limits::kBiasSigmas * spread);
+  }
+};
 
 }  // namespace
 
@@ -96,17 +101,29 @@ void judge_pools(std::span<const RowSample> rows, const CompareOptions& options,
   }
 }
 
-void judge_bias(std::span<const RowSample> rows, DType out_dtype, ErrorReport& report) {
-  const Mean plain = mean_of(rows, [](const RowSample& row) { return row.bias; });
-  const Mean shrink = mean_of(rows, [](const RowSample& row) { return row.shrink; });
-  report.signed_bias = plain.value;
-  report.magnitude_bias = shrink.value;
+void judge_bias(std::span<const RowSample> rows, std::span<const ColumnSample> columns, DType out_dtype,
+                ErrorReport& report) {
+  Samples plain, shrink;
+  double drift = 0;
+  for (const RowSample& row : rows) {
+    if (!row.counted) continue;
+    plain.rows.push_back(row.bias);
+    shrink.rows.push_back(row.shrink);
+    drift += row.drift_ulp;
+  }
+  for (const ColumnSample& column : columns) {
+    if (column.count == 0) continue;
+    plain.columns.push_back(column.bias / static_cast<double>(column.count));
+    shrink.columns.push_back(column.shrink / static_cast<double>(column.count));
+  }
+  if (plain.rows.empty()) return;
+  drift /= static_cast<double>(plain.rows.size());
+  report.signed_bias = mean_of(plain.rows);
+  report.magnitude_bias = mean_of(shrink.rows);
   const bool coarse = unit_roundoff(out_dtype) >= unit_roundoff(DType::kF16);
-  const auto counted =
-      std::count_if(rows.begin(), rows.end(), [](const RowSample& row) { return row.counted; });
-  if (!coarse || counted < limits::kBiasRows) return;
-  const double share =
-      std::max(std::abs(plain.value) / plain.allowed, std::abs(shrink.value) / shrink.allowed);
+  const auto fewest = static_cast<std::size_t>(limits::kBiasSamples);
+  if (!coarse || plain.rows.size() < fewest || plain.columns.size() < fewest) return;
+  const double share = std::max(plain.share(drift), shrink.share(drift));
   report.biased = share > 1;
   if (report.biased && share > report.budget_share) {
     report.budget_share = share;
