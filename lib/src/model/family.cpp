@@ -111,13 +111,19 @@ void read_identity(Reading& reading) {
                             "cannot be read",
                             outer.origin()));
   }
+  if (reading.params_json) {
+    // The file names no class; these are the ones that read it.
+    model.model_type = "mistral";
+    model.architecture = text.present("kv_lora_rank") ? "MistralLarge3ForCausalLM" : "MistralForCausalLM";
+    text.note("architecture", model.architecture, "rule of params.json, which names none");
+  }
   decide_family(reading);
   text.note("attention family",
             reading.family == AttentionFamily::kMla          ? "MLA"
             : reading.family == AttentionFamily::kCompressed ? "compressed"
                                                              : "KV heads",
             reading.family_reason);
-  if (reading.family == AttentionFamily::kHeads && !reading.params_json && !is_known_type(model.model_type)) {
+  if (reading.family == AttentionFamily::kHeads && !is_known_type(model.model_type)) {
     text.note("attention family", "KV heads",
               fmt::format("model_type {} is not a known one: read by its field names as ordinary attention",
                           model.model_type.empty() ? "(none)" : text::quoted(model.model_type)));

@@ -207,6 +207,14 @@ std::string describe(const Value& value) {
   return "an object";
 }
 
+std::string quote(std::string_view text) {
+  try {
+    return nlohmann::json(std::string(text)).dump();
+  } catch (const nlohmann::json::exception&) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is not UTF-8", text::quoted(text)));
+  }
+}
+
 Value parse(std::string_view text, std::string_view origin, const ParseOptions& options) {
   // Comments may hold quotes, which the word scan would take for strings; files with comments are ours and finite.
   const std::optional<std::string> marked = options.comments ? std::nullopt : mark_non_finite(text);

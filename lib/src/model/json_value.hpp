@@ -54,6 +54,9 @@ class Value {
 /// The value for a message: `null`, `true`, `3.5`, `"text"`, `an array of 3`, `an object`.
 [[nodiscard]] MLA_EXPORT std::string describe(const Value& value);
 
+/// The text as a JSON string, quotes included. Throws kInvalidArgument if it is no UTF-8.
+[[nodiscard]] MLA_EXPORT std::string quote(std::string_view text);
+
 struct ParseOptions {
   bool comments = false;               ///< // and /* */: our own files only
   std::size_t max_depth = 64;          ///< nested arrays and objects

@@ -113,15 +113,16 @@ Roles window_rules(const Reading& reading) {
   return roles;
 }
 
-// A file with state-space fields and no rule to place such layers must not be charged as attention on every layer.
-void refuse_unplaced_recurrence(const Fields& text) {
+// A file that says in other words that its layers differ must not be charged as attention on every layer.
+void refuse_unplaced_layers(const Fields& text) {
   for (const char* key :
        {"ssm_cfg", "ssm_state_size", "mamba_d_state", "mamba_n_heads", "mamba_num_heads", "lru_width",
-        "time_mix_extra_dim", "rwkv_version", "conv_L_cache", "linear_num_value_heads", "block_types"}) {
+        "time_mix_extra_dim", "rwkv_version", "conv_L_cache", "linear_num_value_heads", "block_types",
+        "swa_layers", "dsa_layers", "sliding_window_list"}) {
     if (!text.has(key)) continue;
     throw Error(
         ErrorCode::kUnsupported,
-        fmt::format("{}: {} says that some layers are recurrent, but nothing that can be read says which",
+        fmt::format("{}: {} says that layers differ, but nothing that can be read says which is which",
                     text.origin(), text.path(key)),
         "layer_types, hybrid_override_pattern, layers_block_type or attn_layer_indices would");
   }
@@ -151,7 +152,7 @@ std::int64_t window_size(const Reading& reading) {
 std::vector<LayerRole> layer_roles(const Reading& reading) {
   if (Roles roles = listed_roles(reading); !roles.empty()) return roles;
   if (Roles roles = recurrent_rules(reading); !roles.empty()) return roles;
-  refuse_unplaced_recurrence(reading.text);
+  refuse_unplaced_layers(reading.text);
   if (Roles roles = llama4_rules(reading); !roles.empty()) return roles;
   if (Roles roles = window_rules(reading); !roles.empty()) return roles;
   return Roles(static_cast<std::size_t>(reading.model->num_layers), LayerRole::kFull);

@@ -9,6 +9,7 @@
 #include "mla/error.hpp"
 #include "mla/model.hpp"
 #include "model/read_file.hpp"
+#include "model/reading.hpp"
 
 namespace mla {
 namespace {
@@ -24,6 +25,11 @@ ModelConfig read_model_file(const fs::path& path) {
     const bool plain = stem == "config" || stem == "params";
     const fs::path named = plain ? fs::absolute(path).parent_path().filename() : stem;
     if (!named.empty()) model.name = model.title = named.string();
+    const fs::path beside = path.parent_path() / "hf_quant_config.json";
+    std::error_code ignored;
+    if (plain && !model.quantization_config && fs::exists(beside, ignored)) {
+      read_quantization_file(read_text_file(beside), beside.string(), model);
+    }
   }
   return model;
 }

@@ -61,6 +61,10 @@ void read_mla(Reading& reading) {
         text.integer_or("index_kpool", {"index_kpool"}, {1, 1 << 16}, 1, "default: a key a token");
     model.indexer = indexer;
   }
+  if (text.has("sparse_attention_config")) {
+    text.note("sparse attention", "blocks",
+              text.path("sparse_attention_config") + ": its index keys are not counted, as engines differ");
+  }
   if (reading.family == AttentionFamily::kCompressed) {
     model.q_lora_rank = read_query_rank(reading);
     return;

@@ -195,6 +195,17 @@ std::string summary(const QuantizationConfig& config) {
 
 }  // namespace
 
+void read_quantization_file(std::string_view json_text, std::string_view origin, ModelConfig& model) {
+  const json::Value root = json::parse(json_text, origin);
+  const Fields fields(root, std::string(origin), {}, &model.notes);
+  const std::optional<Fields> block = fields.nested("quantization");
+  if (!block) fields.missing({"quantization"}, "this file is for nothing else");
+  const Reading reading{fields, fields, &model,
+                        model.compressed ? AttentionFamily::kCompressed : AttentionFamily::kHeads};
+  model.quantization_config = read_block(reading, *block);
+  model.quantization = summary(*model.quantization_config);
+}
+
 void read_quantization(Reading& reading) {
   ModelConfig& model = *reading.model;
   const std::optional<std::string> experts = reading.text.string("expert_dtype", {"expert_dtype"});
