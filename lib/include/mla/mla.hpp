@@ -6,6 +6,7 @@
 #include "mla/cache.hpp"      // IWYU pragma: export
 #include "mla/capacity.hpp"   // IWYU pragma: export
 #include "mla/device.hpp"     // IWYU pragma: export
+#include "mla/device_ops.hpp"  // IWYU pragma: export
 #include "mla/dims.hpp"       // IWYU pragma: export
 #include "mla/dtype.hpp"      // IWYU pragma: export
 #include "mla/error.hpp"      // IWYU pragma: export

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "cache_ops/paged_row.cuh"
+
+/// RMSNorm + RoPE + encode + scatter, one warp a token (docs/kernels/cache_ops.md).
+///
+///   c_kv [tokens, L], k_pe [tokens, R]  ->  row of slot_mapping[token] in the paged pool
+///
+///   lane t of chunk c holds channels 256 c + 8 t .. + 7: 16-byte loads of 16-bit inputs, 8- or 16-byte stores, and a
+///   128-channel tile of the 656-byte row is half a warp.
+///
+/// Each input element is read once and each row byte written once, so the bound is 2 (L + R) + row bytes a token over the
+/// copy bandwidth; a decode step's few hundred tokens are one wave and cost a launch. The rounding contract is CacheWrite's
+/// in <mla/device_ops.hpp>: the __f*_rn intrinsics below are never contracted.
+namespace mla::MLA_ARCH_NS::cache_ops {
+
+inline constexpr int kWarps = 8;
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+
+__device__ inline float warp_sum(float x) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) x = __fadd_rn(x, __shfl_xor_sync(kAllLanes, x, d));
+  return x;
+}
+
+__device__ inline float inverse_rms(float sum_of_squares, int width, float eps) {
+  return __fdiv_rn(1.0F, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum_of_squares, static_cast<float>(width)), eps)));
+}
+
+/// Channels i .. i+7 of a row, 0 from `width` on.
+__device__ inline void load_channels(const Rows& rows, std::int64_t row, int i, int width, bool vector,
+                                     float (&x)[8]) {
+  const std::int64_t at = row * rows.stride + i;
+  if (vector && i + 8 <= width) {
+    load_eight(rows.data, rows.dtype, at, x);
+    return;
+  }
+#pragma unroll
+  for (int j = 0; j < 8; ++j) x[j] = i + j < width ? load_one(rows.data, rows.dtype, at + j) : 0.0F;
+}
+
+/// The f32 scale of a tile from the bits of its largest magnitude: 2^ceil(log2(max(amax / 448, 1e-4))), exactly. 448 is
+/// 1.75 * 2^8, so the mantissa decides between two powers of two; the floor 1e-4 rounds up to 2^-13. Infinity and NaN, whose
+/// bits are larger than any number's, are their own scale.
+__device__ inline float tile_scale(std::uint32_t amax_bits) {
+  if (amax_bits >= 0x7f800000U) return __uint_as_float(amax_bits);
+  const int exponent =
+      static_cast<int>(amax_bits >> 23) - 127 - ((amax_bits & 0x7fffffU) <= 0x600000U ? 8 : 7);
+  return __uint_as_float(static_cast<std::uint32_t>((exponent < -13 ? -13 : exponent) + 127) << 23);
+}
+
+/// Scales the eight values of this lane for the 656-byte row; the lanes of a tile are 16 neighbours.
+__device__ inline void quantise_tile(float (&x)[8], std::byte* row, int scale_offset, int tile, int lane,
+                                     bool live) {
+  std::uint32_t amax = 0;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) amax = max(amax, __float_as_uint(x[j]) & 0x7fffffffU);
+#pragma unroll
+  for (int d = 8; d > 0; d /= 2) amax = max(amax, __shfl_xor_sync(kAllLanes, amax, d));
+  const float scale = tile_scale(amax);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) x[j] = divide_to_odd(x[j], scale);
+  if (live && (lane & 15) == 0) reinterpret_cast<float*>(row + scale_offset)[tile] = scale;
+}
+
+/// Rotated pair i of a rope row, and where its two channels go.
+struct Pair {
+  float a, b;
+  int at_a, at_b;
+};
+template <class Load>
+__device__ inline Pair rotated_pair(const RotationParams& rotation, std::int64_t token, int i, int half,
+                                    const Load& load) {
+  if (rotation.cos == nullptr) return {load(2 * i), load(2 * i + 1), 2 * i, 2 * i + 1};
+  const bool in = rotation.input == RopeLayout::kInterleaved,
+             out = rotation.output == RopeLayout::kInterleaved;
+  const float a = load(in ? 2 * i : i), b = load(in ? 2 * i + 1 : i + half);
+  const std::int64_t position = rotation.positions[token];
+  const float cos = rotation.cos[position * rotation.cos_stride + i];
+  const float sin = rotation.sin[position * rotation.sin_stride + i];
+  return {__fsub_rn(__fmul_rn(a, cos), __fmul_rn(b, sin)), __fadd_rn(__fmul_rn(a, sin), __fmul_rn(b, cos)),
+          out ? 2 * i : i, out ? 2 * i + 1 : i + half};
+}
+
+/// c_kv of one token as channels i .. i + 7, with the bias of the projection.
+__device__ inline void load_latent(const WriteParams& p, std::int64_t token, int i, float (&x)[8]) {
+  load_channels(p.c_kv, token, i, p.latent, p.vector_in, x);
+  if (p.bias.data == nullptr) return;
+  float bias[8];
+  load_channels(p.bias, 0, i, p.latent, false, bias);
+#pragma unroll
+  for (int j = 0; j < 8; ++j) x[j] = __fadd_rn(x[j], bias[j]);
+}
+
+__global__ void __launch_bounds__(32 * kWarps, 4) write_kernel(const __grid_constant__ WriteParams p) {
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (token >= p.tokens) return;
+  const RowPlace place = place_of_slot(p.cache, p.slot_mapping[token]);
+  if (place.block < 0) return;
+  auto* const row = const_cast<std::byte*>(latent_row(p.cache, place));
+  const DType latent_type = latent_dtype(p.cache.format), rope_type = rope_dtype(p.cache.format);
+
+  const bool norm = p.norm_weight.data != nullptr;
+  float r = 1.0F;
+  if (norm) {
+    float sum = 0.0F;
+#pragma unroll 2
+    for (int i = 8 * lane; i < p.latent; i += 256) {
+      float x[8];
+      load_latent(p, token, i, x);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum = __fmaf_rn(x[j], x[j], sum);
+    }
+    r = inverse_rms(warp_sum(sum), p.latent, p.norm_eps);
+  }
+
+  // The second reading comes from the L1: registers for any L would cost more than they save.
+#pragma unroll 1
+  for (int first = 0; first < p.latent; first += 256) {
+    const int i = first + 8 * lane;
+    float x[8];
+    load_latent(p, token, i, x);
+    if (norm) {
+      float weight[8];
+      load_channels(p.norm_weight, 0, i, p.latent, false, weight);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) x[j] = __fmul_rn(__fmul_rn(x[j], r), weight[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] = round_onto(p.intermediate, x[j]);
+    if (p.cache.scale_offset > 0) {
+      quantise_tile(x, row, p.cache.scale_offset, i / 128, lane, i < p.latent);
+    } else if (latent_type == DType::kE4M3) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) x[j] = divide_to_odd(x[j], p.cache.scale);
+    }
+    if (p.vector_out && i + 8 <= p.latent) {
+      store_eight(row, latent_type, i, x);
+    } else {
+#pragma unroll
+      for (int j = 0; j < 8; ++j)
+        if (i + j < p.latent) store_one(row, latent_type, i + j, x[j]);
+    }
+  }
+
+  auto* const rope = const_cast<std::byte*>(rope_row(p.cache, place));
+  for (int i = lane; i < p.rope / 2; i += 32) {
+    const Pair pair = rotated_pair(p.rotation, token, i, p.rope / 2, [&](int column) {
+      const float value = load_one(p.k_pe.data, p.k_pe.dtype, token * p.k_pe.stride + column);
+      return p.bias.data == nullptr
+                 ? value
+                 : __fadd_rn(value, load_one(p.bias.data, p.bias.dtype, p.latent + column));
+    });
+    float a = round_onto(p.intermediate, pair.a), b = round_onto(p.intermediate, pair.b);
+    if (rope_type == DType::kE4M3) a = divide_to_odd(a, p.cache.scale), b = divide_to_odd(b, p.cache.scale);
+    store_one(rope, rope_type, pair.at_a, a);
+    store_one(rope, rope_type, pair.at_b, b);
+  }
+}
+
+/// RMSNorm of rows of any width, a warp each; the second reading of x comes from the caches.
+__global__ void __launch_bounds__(32 * kWarps, 4) norm_kernel(const __grid_constant__ NormParams p) {
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (row >= p.rows) return;
+  float sum = 0.0F;
+  for (int i = 8 * lane; i < p.width; i += 256) {
+    float x[8];
+    load_channels(p.x, row, i, p.width, p.vector_in, x);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum = __fmaf_rn(x[j], x[j], sum);
+  }
+  const float r = inverse_rms(warp_sum(sum), p.width, p.eps);
+  for (int i = 8 * lane; i < p.width; i += 256) {
+    float x[8], weight[8];
+    load_channels(p.x, row, i, p.width, p.vector_in, x);
+    load_channels(p.weight, 0, i, p.width, false, weight);
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (i + j < p.width)
+        store_one(p.out, p.out_dtype, row * p.out_stride + i + j, __fmul_rn(__fmul_rn(x[j], r), weight[j]));
+  }
+}
+
+inline constexpr int kRotatePairs = 4;  // a lane; R at most 256
+
+/// Rotation in place, a warp for each (token, head): all pairs are read before one is written, since input and output
+/// layouts may differ.
+__global__ void __launch_bounds__(32 * kWarps) rotate_kernel(const __grid_constant__ RotateParams p) {
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  const std::int64_t work = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (work >= p.tokens * p.heads) return;
+  const std::int64_t token = work / p.heads, at = token * p.token_stride + work % p.heads * p.head_stride;
+  Pair pairs[kRotatePairs];
+#pragma unroll
+  for (int k = 0; k < kRotatePairs; ++k)
+    if (lane + 32 * k < p.rope / 2)
+      pairs[k] = rotated_pair(p.rotation, token, lane + 32 * k, p.rope / 2,
+                              [&](int column) { return load_one(p.x, p.dtype, at + column); });
+  __syncwarp();
+#pragma unroll
+  for (int k = 0; k < kRotatePairs; ++k) {
+    if (lane + 32 * k >= p.rope / 2) break;
+    store_one(p.x, p.dtype, at + pairs[k].at_a, pairs[k].a);
+    store_one(p.x, p.dtype, at + pairs[k].at_b, pairs[k].b);
+  }
+}
+
+}  // namespace mla::MLA_ARCH_NS::cache_ops
