@@ -35,13 +35,15 @@ void add_up_projection_stats(const MlaDims& dims, const Scalar* latent_out, cons
                              RowStats& stats) {
   double squares = 0;
   for (int v = 0; v < dims.v_head_dim; ++v) {
-    double dot = 0;
+    double dot = 0, spread = 0;
     for (int l = 0; l < dims.kv_lora_rank; ++l) {
       const double term = std::abs(static_cast<double>(w_uv_head[v * dims.kv_lora_rank + l] * latent_out[l]));
       dot += term;
-      squares += term * term;
+      spread += term * term;
     }
     stats.max_up_dot = std::max(stats.max_up_dot, dot);
+    stats.max_up_round = std::max(stats.max_up_round, std::sqrt(spread));
+    squares += spread;
   }
   stats.rms_up_round = std::sqrt(squares / dims.v_head_dim);
 }

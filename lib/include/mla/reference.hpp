@@ -38,6 +38,7 @@ struct RowStats {
   double rms_p_round = 0;     ///< rms over channels of sqrt(sum_j (w_j v_j)^2): how rounding P spreads
   double max_p_round = 0;     ///< max over channels of the same
   double rms_up_round = 0;    ///< mla_absorbed: rms over channels of sqrt(sum_l (W_UV,vl o_l)^2), o in the latent; else 0
+  double max_up_round = 0;    ///< mla_absorbed: max over channels of the same; else 0
   double max_up_dot = 0;      ///< mla_absorbed: max over channels of sum_l |W_UV,vl o_l|; else 0
   std::int64_t num_keys = 0;  ///< visible keys (with duplicates)
 };

@@ -11,8 +11,8 @@ inline constexpr double kSigmas = 5.0;
 /// Standard deviation of rounding to nearest for a value just above a power of two, in units of u: uniform in
 /// +-u.
 inline constexpr double kUniform = 0.57735026918962576;  // 1/sqrt(3)
-/// Error of a dot product in units of u times the sum of absolute terms.
-inline constexpr double kDotUnits = 8.0;
+/// Part of a score's error that does not depend on its size, in units of u: exp, log and the sum of the softmax.
+inline constexpr double kScoreUnits = 8.0;
 /// Growth of a sum over keys, in units of u: kSumBase + keys * kSumPerKey (one rounding an MMA step of 16
 /// keys).
 inline constexpr double kSumBase = 8.0;

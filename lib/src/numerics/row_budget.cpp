@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "mla/error.hpp"
@@ -55,12 +54,118 @@ double max_of(std::span<const double> row) {
   return max;
 }
 
-/// Unit roundoff of the type in which the backend rounds its operands of q.k, or 0.
-double score_operand_unit(const RoundingProfile& profile, const AttentionShape& shape, bool absorbed) {
-  if (shape.space == QuerySpace::kLatent) return 0.0;
-  const DType operand = absorbed ? profile.absorbed_query : profile.expanded_kv;
-  return rounds(operand, profile.accumulate) ? unit_roundoff(operand) : 0.0;
-}
+/// The terms of one row, each derived in docs/numerics.md under its name.
+class Row {
+ public:
+  Row(const reference::RowStats& stats, const RoundingProfile& profile, const AttentionShape& shape,
+      double scale, std::span<const double> want)
+      : stats_(stats),
+        profile_(profile),
+        dims_(shape.dims),
+        head_(shape.space == QuerySpace::kHead),
+        absorbed_(head_ && stats.max_up_dot > 0),
+        scale_(scale),
+        keys_(static_cast<double>(stats.num_keys)),
+        // The reference itself rounds in double: visible only when the backend does so, too.
+        unit_(unit_roundoff(profile.accumulate) + unit_roundoff(DType::kF64)),
+        out_max_(max_of(want)),
+        out_rms_(rms_of(want)) {}
+
+  /// Error of a score from the arithmetic: the sum of its products and what leads to its operands, the scale.
+  [[nodiscard]] double score_arithmetic() const {
+    double steps =
+        head_ ? dims_.qk_nope_head_dim + dims_.kv_lora_rank + dims_.qk_rope_head_dim : dims_.latent_width();
+    return unit_ *
+           (limits::kScoreUnits + 2 * stats_.max_abs_score + walk(steps) * scale_ * stats_.max_rms_dot);
+  }
+
+  /// Standard deviation of a score's error from operands stored in a coarser type: the absorbed query or the keys.
+  [[nodiscard]] double score_operands() const {
+    if (!head_) return 0.0;
+    const DType operand = absorbed_ ? profile_.absorbed_query : profile_.expanded_kv;
+    if (!rounds(operand, profile_.accumulate)) return 0.0;
+    return unit_roundoff(operand) * limits::kUniform * scale_ * stats_.max_rms_dot;
+  }
+
+  [[nodiscard]] double lse(DType type, double want) const {
+    double allowed = score_arithmetic() + unit_ * walk(keys_) + limits::kSigmas * score_operands() +
+                     unit_roundoff(type) * std::abs(want);
+    if (profile_.lse_from_rounded_p) allowed += unit_roundoff(profile_.probabilities);
+    return allowed;
+  }
+
+  /// A score off by ds moves the output by at most 2 max|ds| sum_j w_j |v_j - o|: nothing for one key.
+  [[nodiscard]] Term scores() const {
+    const double fixed = 2 * score_arithmetic();
+    const double random = score_operands();
+    Term term = systematic_term(ErrorSource::kScores, fixed * stats_.max_spread, fixed * stats_.rms_spread);
+    term.max += 2 * limits::kSigmas * random * stats_.max_spread;
+    term.rms += 2 * limits::kSigmas * random * stats_.rms_spread;
+    term.sigma = random * stats_.rms_spread;
+    return term;
+  }
+
+  [[nodiscard]] Term probabilities() const {
+    if (stats_.num_keys == 1) return {ErrorSource::kProbabilities};  // its weight is exactly 1
+    Term term =
+        random_term(ErrorSource::kProbabilities, unit_roundoff(profile_.probabilities), stats_.max_p_round,
+                    stats_.rms_p_round, stats_.max_weighted_v, stats_.rms_weighted_v);
+    if (profile_.probabilities == DType::kF16) {  // what lies below half of f16's smallest denormal is lost
+      term.max += keys_ * 0x1p-25 * stats_.max_weighted_v;
+      term.rms += keys_ * 0x1p-25 * stats_.rms_weighted_v;
+    }
+    return term;
+  }
+
+  [[nodiscard]] Term partials() const {
+    if (!rounds(profile_.partials, profile_.accumulate)) return {ErrorSource::kPartials};
+    return random_term(ErrorSource::kPartials, unit_roundoff(profile_.partials),
+                       stats_.max_p_round + out_max_, stats_.rms_p_round + out_rms_, stats_.max_weighted_v,
+                       stats_.rms_weighted_v);
+  }
+
+  /// W_UV's sums over L, and the type in which their operand (latent output) or result (expanded values) is stored.
+  [[nodiscard]] Term projection() const {
+    if (!head_) return {ErrorSource::kProjection};
+    const double sums = unit_ * walk(dims_.kv_lora_rank);
+    const DType stored = absorbed_ ? profile_.latent_output : profile_.expanded_kv;
+    const double u = rounds(stored, profile_.accumulate) ? unit_roundoff(stored) : 0.0;
+    Term sum, store;
+    if (absorbed_) {
+      sum = systematic_term(ErrorSource::kProjection, sums * stats_.max_up_round, sums * stats_.rms_up_round);
+      store = random_term(ErrorSource::kProjection, u, stats_.max_up_round, stats_.rms_up_round,
+                          stats_.max_up_dot, stats_.max_up_dot);
+    } else {
+      sum = systematic_term(ErrorSource::kProjection, sums * (stats_.max_p_round + out_max_),
+                            sums * (stats_.rms_p_round + out_rms_));
+      store = random_term(ErrorSource::kProjection, u, stats_.max_p_round, stats_.rms_p_round,
+                          stats_.max_weighted_v, stats_.rms_weighted_v);
+    }
+    store.max += sum.max;
+    store.rms += sum.rms;
+    store.drift += sum.drift;
+    return store;
+  }
+
+  [[nodiscard]] Term accumulation() const {
+    if (!head_ && stats_.num_keys == 1) return {ErrorSource::kAccumulation};
+    const double steps = unit_ * (limits::kSumBase + keys_ * limits::kSumPerKey);
+    return systematic_term(ErrorSource::kAccumulation, steps * (out_max_ + 2 * stats_.max_p_round),
+                           steps * (out_rms_ + 2 * stats_.rms_p_round));
+  }
+
+  [[nodiscard]] double out_max() const noexcept { return out_max_; }
+
+ private:
+  /// How far the rounding errors of `steps` additions walk, in units of u times the largest partial sum.
+  static double walk(double steps) { return limits::kSigmas * limits::kUniform * std::sqrt(steps); }
+
+  const reference::RowStats& stats_;
+  const RoundingProfile& profile_;
+  const MlaDims& dims_;
+  bool head_, absorbed_;
+  double scale_, keys_, unit_, out_max_, out_rms_;
+};
 
 }  // namespace
 
@@ -87,79 +192,12 @@ RowBudget row_budget(const reference::RowStats& stats, const RoundingProfile& pr
                      double want_lse) {
   RowBudget budget;
   if (stats.num_keys == 0) return budget;  // output 0 and LSE -inf, exactly
-
-  const bool head = shape.space == QuerySpace::kHead;
-  const bool absorbed = head && stats.max_up_dot > 0;
-  const bool one_key = stats.num_keys == 1;  // its weight is exactly 1
-  const double keys = static_cast<double>(stats.num_keys);
-  // The reference itself rounds in double: visible only when the backend does so, too.
-  const double unit = unit_roundoff(profile.accumulate) + unit_roundoff(DType::kF64);
-
-  const double score = limits::kDotUnits * unit * (1.0 + softmax_scale * stats.max_abs_dot);
-  const double operand =
-      score_operand_unit(profile, shape, absorbed) * limits::kUniform * softmax_scale * stats.max_rms_dot;
-  const DType lse_type = shape.out_dtype == DType::kF64 ? DType::kF64 : DType::kF32;
-  budget.lse = score + unit * std::sqrt(keys) + limits::kSigmas * operand +
-               unit_roundoff(lse_type) * std::abs(want_lse);
-  if (profile.lse_from_rounded_p) budget.lse += unit_roundoff(profile.probabilities);
-
-  const double out_rms = rms_of(want);
-  const double out_max = max_of(want);
-  std::array<Term, 6> terms;
-  std::size_t count = 0;
-
-  // A score off by ds moves the output by at most 2 max|ds| sum_j w_j |v_j - o|; 0 for one key.
-  Term scores =
-      systematic_term(ErrorSource::kScores, 2 * score * stats.max_spread, 2 * score * stats.rms_spread);
-  scores.max += 2 * limits::kSigmas * operand * stats.max_spread;
-  scores.rms += 2 * limits::kSigmas * operand * stats.rms_spread;
-  scores.sigma = operand * stats.rms_spread;
-  terms[count++] = scores;
-
-  if (!one_key) {
-    Term p = random_term(ErrorSource::kProbabilities, unit_roundoff(profile.probabilities), stats.max_p_round,
-                         stats.rms_p_round, stats.max_weighted_v, stats.rms_weighted_v);
-    if (profile.probabilities == DType::kF16) {  // what lies below half of f16's smallest denormal is lost
-      p.max += keys * 0x1p-25 * stats.max_weighted_v;
-      p.rms += keys * 0x1p-25 * stats.rms_weighted_v;
-    }
-    terms[count++] = p;
-  }
-  if (rounds(profile.partials, profile.accumulate)) {
-    terms[count++] =
-        random_term(ErrorSource::kPartials, unit_roundoff(profile.partials), stats.max_p_round + out_max,
-                    stats.rms_p_round + out_rms, stats.max_weighted_v, stats.rms_weighted_v);
-  }
-  if (head) {
-    // W_UV's sums. Expanded: over L terms in each value; absorbed: over L terms in each output.
-    const double root = std::sqrt(static_cast<double>(shape.dims.kv_lora_rank));
-    const double dot = limits::kDotUnits * unit;
-    terms[count] =
-        absorbed ? systematic_term(ErrorSource::kProjection, dot * stats.max_up_dot, dot * stats.max_up_dot)
-                 : systematic_term(ErrorSource::kProjection, dot * root * (stats.max_p_round + out_max),
-                                   dot * root * (stats.rms_p_round + out_rms));
-    const DType rounded = absorbed ? profile.latent_output : profile.expanded_kv;
-    if (rounds(rounded, profile.accumulate)) {
-      const double u = unit_roundoff(rounded);
-      const Term r = absorbed ? random_term(ErrorSource::kProjection, u, stats.max_up_dot, stats.rms_up_round,
-                                            stats.max_up_dot, stats.max_up_dot)
-                              : random_term(ErrorSource::kProjection, u, stats.max_p_round, stats.rms_p_round,
-                                            stats.max_weighted_v, stats.rms_weighted_v);
-      terms[count].max += r.max;
-      terms[count].rms += r.rms;
-      terms[count].sigma += r.sigma;
-    }
-    ++count;
-  }
-  if (!one_key || head) {
-    const double steps = unit * (limits::kSumBase + keys * limits::kSumPerKey);
-    terms[count++] = systematic_term(ErrorSource::kAccumulation, steps * (out_max + 2 * stats.max_p_round),
-                                     steps * (out_rms + 2 * stats.rms_p_round));
-  }
-
+  const Row row(stats, profile, shape, softmax_scale, want);
+  budget.lse = row.lse(shape.out_dtype == DType::kF64 ? DType::kF64 : DType::kF32, want_lse);
   double variance = 0;
-  double largest = 0.5 * ulp_of(shape.out_dtype, out_max);
-  for (const Term& term : std::span(terms).first(count)) {
+  double largest = 0.5 * ulp_of(shape.out_dtype, row.out_max());
+  for (const Term& term :
+       {row.scores(), row.probabilities(), row.partials(), row.projection(), row.accumulation()}) {
     budget.max += term.max;
     budget.rms += term.rms;
     budget.drift += term.drift;
