@@ -31,6 +31,7 @@ void in_range(const char* what, std::int64_t value, std::int64_t low, std::int64
 void check(const PlanRequest& request) {
   constexpr std::int64_t kMostMemory = std::int64_t{1} << 50;
   in_range("memory of a GPU (bytes)", request.gpu_memory_bytes, 1, kMostMemory);
+  in_range("block size", request.block, 0, 1 << 20);
   in_range("context", request.context, 0, kMostTokens);
   in_range("concurrency", request.concurrency, 0, kMostTokens);
   in_range("batched tokens", request.max_batched_tokens, 1, kMostTokens);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "plan/arithmetic.hpp"
+#include "plan/pools.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -91,7 +92,7 @@ void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& re
                     "or 64, Triton MLA any multiple of 16",
                     plan.block));
   }
-  const int wanted = request.block > 0 ? request.block : plan.block;
+  const int wanted = request.block > 0 ? request.block : default_block(model, engine);
   if (plan.block > wanted) {
     out.push_back(
         fmt::format("block size {} is raised to {}: a page must hold a recurrent state", wanted, plan.block));

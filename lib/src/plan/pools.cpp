@@ -106,11 +106,6 @@ void add_pools_by_kind(PoolSet& set, const std::vector<CacheSpec>& specs, int st
 
 void check_block(const PoolInputs& inputs, int block) {
   const EngineRules& engine = inputs.engine;
-  constexpr int kLargestBlock = 1 << 20;
-  if (block < 1 || block > kLargestBlock) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("block size {} is not in 1..{}", block, kLargestBlock));
-  }
   if (block % engine.block_step != 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} refuses block size {}: it must be a multiple of {}", engine.name, block,

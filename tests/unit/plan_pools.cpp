@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// Blocks, tokens and sequences from a budget, against numbers that engines logged.
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "mla/capacity.hpp"
+#include "plan_models.hpp"
+
+namespace mla::capacity {
+namespace {
+
+using test::gib;
+using test::logged_budget;
+using test::refused;
+
+TEST(PlanPools, KimiK2OnEightH200) {
+  // 46.80 GiB -> 715,072 tokens (vLLM recipes): 70,272 B a token on every rank, block 64.
+  PlanRequest request = logged_budget("vllm@2025-11", gib(46.8), 262144);
+  request.layout.tp = 8;
+  const MemoryPlan plan = plan_memory(test::kimi_k2(), request);
+  EXPECT_EQ(plan.blocks, gib(46.8) / (70272 * 64));
+  EXPECT_GE(plan.tokens_logged, 715008);
+  EXPECT_LE(plan.tokens_logged, 715136);
+  EXPECT_EQ(plan.tokens_logged % 64, 0);
+}
+
+TEST(PlanPools, PipelineStagesTakeTheSmallestPool) {
+  // vllm#20665: V2-Lite, 14 + 13 layers, 12.13 and 11.33 GiB: 807,792 tokens, 788.86x of 1024.
+  PlanRequest request = logged_budget("vllm@0.9", 0, 1024);
+  request.layout = {.tp = 2, .pp = 2};
+  request.cache_bytes = {gib(12.13), gib(11.33)};
+  request.block = 16;
+  const MemoryPlan plan = plan_memory(test::deepseek_v2_lite(), request);
+  ASSERT_EQ(plan.stages.size(), 2u);
+  EXPECT_EQ(plan.stages[0].layers.count, 14);
+  EXPECT_EQ(plan.limiting_stage, 0);
+  EXPECT_EQ(plan.stages[0].pools[0].blocks, gib(12.13) / (14 * 1152 * 16));
+  EXPECT_EQ(plan.stages[1].pools[0].blocks, gib(11.33) / (13 * 1152 * 16));
+  EXPECT_GE(plan.tokens_logged, 807232);
+  EXPECT_LE(plan.tokens_logged, 807888);
+  EXPECT_NEAR(plan.concurrency_logged, 788.86, 0.6);
+}
+
+TEST(PlanPools, LlamaOnAnOldEngine) {
+  const MemoryPlan plan = plan_memory(test::llama_31_8b(), logged_budget("vllm@0.6.2", gib(3.81), 20000));
+  EXPECT_GE(plan.blocks, 1948);  // 1952 logged (vllm#10517)
+  EXPECT_LE(plan.blocks, 1953);
+  EXPECT_NEAR(plan.concurrency_logged, 1.56, 0.005);
+}
+
+TEST(PlanPools, KimiLinearGroupsAndRaisedBlocks) {
+  // vllm#28228: 2.30 (here 2.297) GiB a rank -> 75,840 tokens and yet 2.48x of 120,000; one padding layer;
+  // pages padded 1.89 %.
+  PlanRequest request = logged_budget("vllm@2025-11-06", gib(2.297), 120000);
+  request.layout.tp = 2;
+  const MemoryPlan plan = plan_memory(test::kimi_linear(), request);
+  const CachePool& pool = plan.stages[0].pools.at(0);
+  EXPECT_EQ(plan.block, 960);
+  EXPECT_EQ(pool.page_bytes, 1105920);  // 960 x 1,152
+  EXPECT_NEAR(100.0 * static_cast<double>(pool.padding_bytes) / 1085440, 1.89, 0.005);
+  ASSERT_EQ(pool.groups.size(), 4u);
+  int padding = 0;
+  for (const CacheGroup& group : pool.groups) padding += group.padding_layers;
+  EXPECT_EQ(padding, 1);
+  EXPECT_EQ(pool.blocks, 318);
+  EXPECT_EQ(plan.tokens_by_blocks, 75840);
+  EXPECT_NEAR(plan.concurrency_logged, 2.48, 0.005);  // 318 / (125 + 3)
+  EXPECT_EQ(plan.sequences, 2);
+}
+
+TEST(PlanPools, Gemma4WithAndWithoutTheHybridManager) {
+  const ModelConfig gemma = test::gemma_4_31b();
+  // hf-mem PR 61: 24.54 GiB -> 26,800 tokens.
+  const MemoryPlan hybrid = plan_memory(gemma, logged_budget("vllm@2026-05", gib(24.54), 32768));
+  EXPECT_EQ(hybrid.stages[0].pools[0].groups.size(), 6u);
+  EXPECT_EQ(hybrid.blocks, 10051);
+  EXPECT_EQ(hybrid.tokens_logged, 26800);
+  // tt-xla#5860: every layer at full length, block 32: 51.00 GiB -> 60,768 tokens.
+  PlanRequest request = logged_budget("vllm@0.9", gib(51.0), 32768);
+  request.block = 32;
+  EXPECT_NEAR(static_cast<double>(plan_memory(gemma, request).tokens_logged), 60768, 32);
+}
+
+TEST(PlanPools, BlocksOfOneSequenceInAHybrid) {
+  // gpt-oss shape: 18 full and 18 window layers. Full ceil(8192 / 16) = 512; window 127 + 1024 tokens: 72 +
+  // 1.
+  ModelConfig model = test::heads_model({"gpt-oss", 36, 64, 8, 64, 2880, 2880, 201088, 131072});
+  for (std::size_t i = 0; i < model.layers.size(); i += 2) model.layers[i].window = 128;
+  PlanRequest request = logged_budget("vllm@0.11", gib(10), 8192);
+  request.max_batched_tokens = 1024;
+  const MemoryPlan plan = plan_memory(model, request);
+  const std::int64_t page = 16 * 8 * 64 * 2 * 2;
+  ASSERT_EQ(plan.stages[0].pools[0].groups.size(), 2u);
+  EXPECT_EQ(plan.stages[0].pools[0].block_bytes, 18 * page);
+  EXPECT_EQ(plan.bytes_per_sequence, (512 + 73) * 18 * page);
+}
+
+TEST(PlanPools, GroupsArePaddedUpWhenCountsAreClose) {
+  // 13 full and 12 window layers (a drafter added one): 13 + 13, not groups of 12.
+  ModelConfig model = test::heads_model({"drafted", 25, 8, 8, 64, 512, 512, 1000, 8192});
+  for (std::size_t i = 0; i < 12; ++i) model.layers[i].window = 128;
+  const MemoryPlan plan = plan_memory(model, logged_budget("vllm@0.11", gib(1), 4096));
+  const CachePool& pool = plan.stages[0].pools[0];
+  ASSERT_EQ(pool.groups.size(), 2u);
+  EXPECT_EQ(pool.block_bytes, 13 * 16 * 8 * 64 * 2 * 2);
+  EXPECT_EQ(pool.groups[0].padding_layers + pool.groups[1].padding_layers, 1);
+}
+
+TEST(PlanPools, IndexKeysShareTheBlocks) {
+  // GLM-5 on vLLM with its prediction layer: blocks of 64 tokens cost (79 x 656 + 22 x 132) x 64 for GLM-5.2.
+  PlanRequest request = logged_budget("vllm@0.21", gib(20), 65536);
+  request.cache = find_kv_format("fp8");  // means fp8_ds_mla for top-k sparse models
+  request.with_mtp = true;
+  request.layout.tp = 8;
+  const MemoryPlan plan = plan_memory(test::glm_52(), request);
+  EXPECT_EQ(plan.stages[0].pools[0].block_bytes, 54728 * 64);
+  EXPECT_EQ(plan.cache_bytes_per_token, 54728);
+}
+
+TEST(PlanPools, DecodeContextParallelSplitsTokens) {
+  PlanRequest request = logged_budget("vllm@0.16", gib(40), 131072);
+  request.layout = {.tp = 8};
+  const MemoryPlan whole = plan_memory(test::deepseek_v3(), request);
+  request.layout.dcp = 8;
+  const MemoryPlan split = plan_memory(test::deepseek_v3(), request);
+  EXPECT_EQ(split.blocks, whole.blocks);
+  EXPECT_EQ(split.tokens_logged, 8 * whole.tokens_logged);
+  EXPECT_EQ(split.cache_bytes_per_token, 8784);  // 70,272 / 8
+  // SGLang keeps index keys whole on each rank: 61 x (656 / 2 + 132) instead of 61 x 788.
+  PlanRequest sglang = logged_budget("sglang", gib(40), 131072);
+  sglang.cache = find_kv_format("fp8_ds_mla");
+  sglang.layout = {.tp = 8, .dcp = 2};
+  EXPECT_EQ(plan_memory(test::deepseek_v32(), sglang).cache_bytes_per_token, 61 * (328 + 132));
+}
+
+TEST(PlanPools, TensorRtLlmRoundsBlocksUp) {
+  ModelConfig qwen = test::heads_model({"qwen1.5-7b", 32, 32, 32, 128, 4096, 11008, 151936, 32768});
+  PlanRequest request = logged_budget("tensorrt-llm", gib(21.89 * 0.9), 4096);
+  request.block = 64;
+  EXPECT_EQ(plan_memory(qwen, request).blocks, 631);  // 630.43 (TensorRT-LLM#2268)
+  request.engine = find_engine("vllm");
+  EXPECT_EQ(plan_memory(qwen, request).blocks, 630);
+}
+
+TEST(PlanPools, SglangSplitsFullAndWindowPools) {
+  const MemoryPlan plan = plan_memory(test::gemma_3_27b(), logged_budget("sglang", gib(40), 32768));
+  ASSERT_EQ(plan.stages[0].pools.size(), 2u);
+  const auto& pools = plan.stages[0].pools;
+  const CachePool& full = pools[0].name == "full" ? pools[0] : pools[1];
+  const CachePool& window = pools[0].name == "full" ? pools[1] : pools[0];
+  EXPECT_NEAR(static_cast<double>(window.blocks) / static_cast<double>(full.blocks), 0.8, 1e-5);
+  const std::int64_t used = full.blocks * full.block_bytes + window.blocks * window.block_bytes;
+  EXPECT_LE(used, gib(40));
+  EXPECT_GT(used, gib(39.99));
+  EXPECT_EQ(plan.tokens_logged, full.blocks);
+}
+
+TEST(PlanPools, LlamaCppAllocatesWholeContexts) {
+  // R1 at 163,840 with -mla 2: 10,980 MiB (ik_llama.cpp PR 237); 21.4 GiB hold two such contexts, less does
+  // not.
+  const std::int64_t one = std::int64_t{10980} << 20;
+  EXPECT_EQ(plan_memory(test::deepseek_v3(), logged_budget("ik_llama.cpp", 2 * one, 163840)).sequences, 2);
+  EXPECT_EQ(plan_memory(test::deepseek_v3(), logged_budget("ik_llama.cpp", 2 * one - 1, 163840)).sequences,
+            1);
+  // Window cells: min(ctx, 1024 + 512) padded to 256; the context is padded too.
+  const MemoryPlan gemma = plan_memory(test::gemma_3_27b(), logged_budget("llama.cpp", gib(40), 32700));
+  EXPECT_EQ(gemma.bytes_per_sequence, (std::int64_t{10} * 32768 + 52 * 1536) * 8192);
+}
+
+TEST(PlanPools, DeepSeekV4PagesOfAllKinds) {
+  // vllm#54703: main 1,002,240; windows 823,680 + 786,240; C4 states 870,912; C128 states 656,640.
+  PlanRequest request = logged_budget("vllm", gib(40), 65536);
+  request.cache = find_kv_format("fp8");
+  const MemoryPlan plan = plan_memory(test::deepseek_v4_flash(), request);
+  std::vector<std::int64_t> pages;
+  for (const CachePool& pool : plan.stages[0].pools) pages.push_back(pool.block_bytes);
+  std::sort(pages.begin(), pages.end());
+  EXPECT_EQ(pages, (std::vector<std::int64_t>{656640, 870912, 1002240, 823680 + 786240}));
+}
+
+TEST(PlanPools, BlockSizesAnEngineRefuses) {
+  PlanRequest request = logged_budget("vllm", gib(40), 4096);
+  request.block = 20;
+  refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"20", "multiple of 8"});
+  request.block = 32;
+  refused([&] { return plan_memory(test::deepseek_v32(), request); }, {"64", "32"});
+  request.block = -1;
+  refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"-1"});
+}
+
+TEST(PlanPools, ANullBlockIsNeverUsable) {
+  // Exactly two sequences' blocks: the reserved one leaves room for one.
+  const std::int64_t sequence = 70272 * 4096;
+  EXPECT_EQ(plan_memory(test::deepseek_v3(), logged_budget("vllm", 2 * sequence, 4096)).sequences, 1);
+  EXPECT_EQ(
+      plan_memory(test::deepseek_v3(), logged_budget("vllm", 2 * sequence + 70272 * 64, 4096)).sequences, 2);
+  EXPECT_EQ(plan_memory(test::deepseek_v3(), logged_budget("none", 2 * sequence, 4096)).sequences, 2);
+}
+
+TEST(PlanPools, MoreMemoryNeverHoldsLess) {
+  for (const char* engine :
+       {"none", "vllm", "vllm@0.6", "vllm@0.11", "sglang", "tensorrt-llm", "llama.cpp"}) {
+    for (const ModelConfig& model : {test::deepseek_v3(), test::gemma_3_27b(), test::kimi_linear(),
+                                     test::llama_31_8b(), test::deepseek_v32()}) {
+      std::int64_t tokens = 0;
+      std::int64_t sequences = 0;
+      std::int64_t longest = 0;
+      for (double memory = 0.25; memory < 64; memory *= 1.7) {
+        const MemoryPlan plan = plan_memory(model, logged_budget(engine, gib(memory), 8192));
+        EXPECT_GE(plan.tokens_logged, tokens) << engine << ' ' << model.name << ' ' << memory;
+        EXPECT_GE(plan.sequences, sequences) << engine << ' ' << model.name << ' ' << memory;
+        EXPECT_GE(plan.longest_context, longest) << engine << ' ' << model.name << ' ' << memory;
+        tokens = plan.tokens_logged;
+        sequences = plan.sequences;
+        longest = plan.longest_context;
+      }
+    }
+  }
+}
+
+TEST(PlanPools, LongerSequencesNeverFitMoreOften) {
+  for (const char* engine : {"none", "vllm", "sglang", "tensorrt-llm", "llama.cpp"}) {
+    for (const ModelConfig& model : {test::deepseek_v3(), test::gemma_3_27b(), test::kimi_linear()}) {
+      std::int64_t before = std::numeric_limits<std::int64_t>::max();
+      for (std::int64_t context = 1; context < 200000; context = context * 3 + 1) {
+        const MemoryPlan plan = plan_memory(model, logged_budget(engine, gib(30), context));
+        EXPECT_LE(plan.sequences, before) << engine << ' ' << model.name << ' ' << context;
+        EXPECT_LE(plan.sequences * plan.bytes_per_sequence, gib(30) + plan.bytes_per_sequence) << engine;
+        before = plan.sequences;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mla::capacity

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights by rank: published parameter counts, and layouts worked out by hand.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "mla/capacity.hpp"
+#include "plan_models.hpp"
+
+namespace mla::capacity {
+namespace {
+
+using test::kGiB;
+using test::refused;
+
+double gib_on_rank(const ModelConfig& model, const WeightScheme& scheme, const Layout& layout, int stage = 0,
+                   const char* engine = "vllm", bool mtp = false) {
+  return static_cast<double>(weights_on_rank(model, scheme, layout, stage, find_engine(engine), mtp).bytes) /
+         kGiB;
+}
+
+TEST(PlanWeights, ParameterCountsArePublishedOnes) {
+  EXPECT_EQ(parameter_count(test::deepseek_v2_lite()), 15706484224);
+  EXPECT_EQ(parameter_count(test::llama_31_8b()), 8030261248);
+  EXPECT_EQ(parameter_count(test::deepseek_v3()), 671026404352);
+  EXPECT_EQ(parameter_count(test::deepseek_v3(), true) - parameter_count(test::deepseek_v3()), 11610067968);
+  EXPECT_NEAR(static_cast<double>(parameter_count(test::deepseek_v32())), 671.878e9, 0.001e9);
+  EXPECT_NEAR(static_cast<double>(parameter_count(test::kimi_k2())), 1026.408e9, 0.001e9);
+  EXPECT_NEAR(static_cast<double>(parameter_count(test::glm_52())), 743.377e9, 0.001e9);
+  EXPECT_NEAR(static_cast<double>(parameter_count(test::deepseek_v4_flash())), 284e9, 1e9);
+  EXPECT_NEAR(static_cast<double>(parameter_count(test::kimi_linear())), 49.1e9, 0.2e9);
+}
+
+TEST(PlanWeights, DeepSeekV3Fp8InTheLayoutsPeopleUse) {
+  const ModelConfig v3 = test::deepseek_v3();
+  const WeightScheme fp8 = uniform_scheme(find_weight_format("fp8"));
+  const struct {
+    Layout layout;
+    double gib;
+  } cases[] = {
+      {{.tp = 8}, 79.312},
+      {{.tp = 8, .ep = 8}, 79.312},
+      {{.tp = 16}, 40.196},
+      {{.tp = 32}, 20.638},
+      {{.dp = 8, .ep = 8}, 93.935},
+      {{.dp = 16, .ep = 16}, 55.863},
+      {{.dp = 32, .ep = 32}, 36.827},
+      {{.tp = 4, .dp = 2, .ep = 8}, 81.401},
+  };
+  for (const auto& c : cases) EXPECT_NEAR(gib_on_rank(v3, fp8, c.layout), c.gib, 0.0005) << to_text(c.layout);
+  WeightScheme nvfp4 = fp8;
+  nvfp4.experts = find_weight_format("nvfp4");
+  EXPECT_NEAR(gib_on_rank(v3, nvfp4, {.tp = 8}), 45.99, 0.005);
+  EXPECT_NEAR(gib_on_rank(v3, fp8, {.tp = 8}, 0, "vllm", true) - gib_on_rank(v3, fp8, {.tp = 8}), 1.55,
+              0.005);
+}
+
+TEST(PlanWeights, LoggedWeightsOfRealRuns) {
+  // vllm#4650: DeepSeek-V2-Lite bf16, 29.3010 GiB with an f32 rope table; gates in 4 bytes are the last
+  // 0.006.
+  EXPECT_NEAR(gib_on_rank(test::deepseek_v2_lite(), {}, {}, 0, "vllm@0.5.0"), 29.2947, 0.0001);
+  // vllm#10517: Llama-3.1-8B bf16, 14.9888 GiB with a bf16 rope table.
+  EXPECT_NEAR(gib_on_rank(test::llama_31_8b(), {}, {}, 0, "vllm@0.6"), 14.9888, 0.0001);
+}
+
+TEST(PlanWeights, StagesTogetherHoldTheModelOnce) {
+  const ModelConfig v3 = test::deepseek_v3();
+  const WeightScheme fp8 = uniform_scheme(find_weight_format("fp8"));
+  const EngineRules engine = find_engine("vllm");
+  const std::int64_t rope = v3.max_position * 64 * engine.rope_table_bytes;
+  const std::int64_t whole = weights_on_rank(v3, fp8, {}, 0, engine).bytes - rope;
+  for (const int pp : {2, 3, 4, 7, 61}) {
+    std::int64_t sum = 0;
+    for (int stage = 0; stage < pp; ++stage) {
+      sum += weights_on_rank(v3, fp8, {.pp = pp}, stage, engine).bytes - rope;
+    }
+    EXPECT_EQ(sum, whole) << pp;
+  }
+}
+
+TEST(PlanWeights, LinesSumToTheTotal) {
+  for (const ModelConfig& model : {test::deepseek_v32(), test::kimi_linear(), test::gemma_4_31b(),
+                                   test::deepseek_v4_flash(), test::glm_52()}) {
+    const WeightPlan plan = weights_on_rank(model, uniform_scheme(find_weight_format("int4")), {.tp = 2}, 0,
+                                            find_engine("sglang"), true);
+    const std::int64_t sum = std::accumulate(
+        plan.lines.begin(), plan.lines.end(), std::int64_t{0},
+        [](std::int64_t total, const Line& line) { return total + std::get<std::int64_t>(line.value); });
+    EXPECT_EQ(plan.bytes, sum) << model.name;
+    for (const Line& line : plan.lines) EXPECT_FALSE(line.formula.empty()) << line.key;
+  }
+}
+
+TEST(PlanWeights, MoreRanksNeverHoldMore) {
+  const WeightScheme fp8 = uniform_scheme(find_weight_format("fp8"));
+  for (const ModelConfig& model : {test::deepseek_v3(), test::kimi_k2(), test::llama_31_70b()}) {
+    double before = 1e9;
+    for (int tp = 1; tp <= 64; tp *= 2) {
+      const double now = gib_on_rank(model, fp8, {.tp = tp});
+      EXPECT_LT(now, before) << model.name << " tp " << tp;
+      EXPECT_GE(now * tp, gib_on_rank(model, fp8, {})) << "parts that are not cut are on every rank";
+      before = now;
+    }
+  }
+}
+
+TEST(PlanWeights, UnevenExpertsFillTheFullestRank) {
+  const ModelConfig v3 = test::deepseek_v3();  // 256 experts on 24 ranks: 11 on the fullest
+  const WeightPlan plan = weights_on_rank(v3, uniform_scheme(find_weight_format("fp8")), {.dp = 24, .ep = 24},
+                                          0, find_engine("vllm"));
+  for (const Line& line : plan.lines) {
+    if (line.key != "weights.experts.routed") continue;
+    EXPECT_EQ(std::get<std::int64_t>(line.value), std::int64_t{58} * 11 * 3 * (2048 * 7168 + 16 * 56 * 4));
+    EXPECT_NE(line.formula.find("11 experts"), std::string::npos) << line.formula;
+  }
+}
+
+TEST(PlanWeights, MatricesInEveryFormat) {
+  EXPECT_EQ(matrix_bytes(find_weight_format("bf16"), 128, 256), 65536);
+  EXPECT_EQ(matrix_bytes(find_weight_format("fp8"), 128, 256), 32768 + 2 * 4);
+  EXPECT_EQ(matrix_bytes(find_weight_format("fp8"), 129, 257), 129 * 257 + 2 * 3 * 4);
+  EXPECT_EQ(matrix_bytes(find_weight_format("fp8_channel"), 128, 256), 32768 + 128 * 4);
+  EXPECT_EQ(matrix_bytes(find_weight_format("fp8_tensor"), 128, 256), 32768 + 4);
+  EXPECT_EQ(matrix_bytes(find_weight_format("awq"), 128, 256), 16384 + 128 * 2 * 20 / 8);
+  EXPECT_EQ(matrix_bytes(find_weight_format("mxfp4"), 32, 64), 1024 + 32 * 2);
+  EXPECT_EQ(matrix_bytes(find_weight_format("nvfp4"), 32, 64), 1024 + 32 * 4);
+  EXPECT_EQ(matrix_bytes(find_weight_format("nvfp4"), 0, 64), 0);
+  refused([&] { return find_weight_format("fp7"); }, {"fp7"});
+}
+
+TEST(PlanWeights, SchemeFollowsTheConfig) {
+  ModelConfig v3 = test::deepseek_v3();
+  EXPECT_EQ(scheme_of(v3).experts.name, "bf16");
+  QuantizationConfig blocks;
+  blocks.method = blocks.format = "fp8";
+  blocks.weight_bits = 8;
+  blocks.block_n = blocks.block_k = 128;
+  blocks.scale_bits = 32;
+  v3.quantization_config = blocks;
+  const WeightScheme fp8 = scheme_of(v3);
+  for (const WeightFormat& format : {fp8.attention, fp8.dense, fp8.shared, fp8.experts}) {
+    EXPECT_EQ(matrix_bytes(format, 256, 256), 65536 + 16);
+  }
+  EXPECT_EQ(fp8.router.bits, 16);
+  EXPECT_EQ(fp8.embedding.bits, 16);
+  QuantizationConfig mxfp4;
+  mxfp4.method = mxfp4.format = "mxfp4";
+  mxfp4.weight_bits = 4;
+  mxfp4.group_size = 32;
+  mxfp4.scale_bits = 8;
+  mxfp4.experts_only = true;
+  v3.quantization_config = mxfp4;
+  const WeightScheme experts = scheme_of(v3);
+  EXPECT_EQ(matrix_bytes(experts.experts, 32, 64), 1024 + 64);
+  EXPECT_EQ(experts.attention.bits, 16);
+}
+
+TEST(PlanWeights, GapsAreNamed) {
+  ModelConfig model = test::llama_31_8b();
+  EXPECT_TRUE(weights_on_rank(model, {}, {}, 0, find_engine("vllm")).gaps.empty());
+  model.multimodal = true;
+  ASSERT_EQ(weights_on_rank(model, {}, {}, 0, find_engine("vllm")).gaps.size(), 1u);
+  refused([&] { return weights_on_rank(model, {}, {}, 1, find_engine("vllm")); }, {"stage 1"});
+}
+
+}  // namespace
+}  // namespace mla::capacity
