@@ -39,7 +39,7 @@ struct RopeParameters {
   std::int64_t original_max_position = 4096;
   std::int64_t max_seq_len = 0;  ///< kDeepSeek's switch; 0: factor * original
   double beta_fast = 32.0, beta_slow = 1.0;
-  std::optional<double> mscale, mscale_all_dim, attention_factor;
+  std::optional<double> mscale{}, mscale_all_dim{}, attention_factor{};
 };
 
 struct RopeTable {
