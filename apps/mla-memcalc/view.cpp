@@ -23,6 +23,12 @@ std::string length_text(std::int64_t tokens) {
   return shortest.find_first_of("kmgt") != std::string::npos ? shortest : report::with_thousands(tokens);
 }
 
+report::Cell bytes_cell(double bytes) {
+  const auto whole = static_cast<std::int64_t>(bytes);
+  if (static_cast<double>(whole) == bytes) return whole;
+  return bytes;
+}
+
 std::string counted(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", report::with_thousands(count), noun, count == 1 ? "" : "s");
 }
@@ -50,6 +56,10 @@ report::Table formulas_table(const std::vector<capacity::Line>& lines) {
         {line.key, line.title, value, std::string(unit_text(line.unit)), line.formula, line.source});
   }
   return table;
+}
+
+void add_warnings(report::Document& document, const capacity::MemoryPlan& plan) {
+  for (const std::string& warning : plan.warnings) document.notes.push_back("warning: " + warning);
 }
 
 std::vector<capacity::Line> all_lines(const capacity::MemoryPlan& plan) {

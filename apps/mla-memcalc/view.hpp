@@ -39,6 +39,8 @@ struct Answer {
 }
 /// 131072 -> "128k", 100000 -> "100,000".
 [[nodiscard]] std::string length_text(std::int64_t tokens);
+/// A whole number of bytes as an integer, others as they are.
+[[nodiscard]] report::Cell bytes_cell(double bytes);
 /// "1 sequence", "24 sequences".
 [[nodiscard]] std::string counted(std::int64_t count, std::string_view noun);
 /// "8 x NVIDIA H200 SXM 141 GB".
@@ -47,6 +49,8 @@ struct Answer {
 [[nodiscard]] std::string replicas_text(const capacity::MemoryPlan& plan);
 /// The table that --formulas adds: every line with its arithmetic and source.
 [[nodiscard]] report::Table formulas_table(const std::vector<capacity::Line>& lines);
+/// The rules a plan touches, as notes.
+void add_warnings(report::Document& document, const capacity::MemoryPlan& plan);
 /// Lines of a plan in reading order, each stage's weights after their total.
 [[nodiscard]] std::vector<capacity::Line> all_lines(const capacity::MemoryPlan& plan);
 

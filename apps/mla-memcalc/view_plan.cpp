@@ -183,8 +183,7 @@ report::Table capacity_table(const MemoryPlan& plan, const capacity::PlanRequest
   const auto times_over = [&](std::int64_t value) { return Cell(value * plan.replicas); };
   add(fmt::format("sequences of {}", context), plan.sequences_per_replica, plan.sequences,
       "whole sequences only");
-  add("concurrency as logged", plan.concurrency_logged,
-      plan.concurrency_logged * static_cast<double>(plan.replicas),
+  add("concurrency as logged", plan.concurrency_logged, Cell(),
       fmt::format("{}: blocks / blocks of one sequence", request.engine.name));
   add("tokens, blocks x block size", plan.tokens_by_blocks, times_over(plan.tokens_by_blocks),
       fmt::format("what {} logs{}", request.engine.name,
@@ -194,7 +193,7 @@ report::Table capacity_table(const MemoryPlan& plan, const capacity::PlanRequest
           ? fmt::format("what {} logs", request.engine.name)
           : "the same pool in sequences of this context");
   add("longest single sequence", plan.longest_context, Cell(), "tokens, at most the model's maximum");
-  add("cache of one token, bytes a GPU", plan.cache_bytes_per_token, Cell(),
+  add("cache of one token, bytes a GPU", bytes_cell(plan.cache_bytes_per_token), Cell(),
       fmt::format("format {}, block {}", request.cache.name, plan.block));
   add("cache of one sequence, GiB a GPU", to_gib(static_cast<double>(plan.bytes_per_sequence)), Cell(),
       "whole blocks");
@@ -222,8 +221,14 @@ report::Table stages_table(const MemoryPlan& plan) {
   return table;
 }
 
-void add_facts(report::Document& document, const Question& question, const MemoryPlan& plan) {
-  const auto fact = [&](const char* key, Cell value) { document.facts.emplace_back(key, std::move(value)); };
+/// People have read most of it in the headline; programs get all of it.
+void add_facts(report::Document& document, const Question& question, const MemoryPlan& plan, bool all) {
+  constexpr std::string_view kAlways[] = {"engine", "cache_format"};
+
+  const auto fact = [&](const char* key, Cell value) {
+    if (all || std::ranges::find(kAlways, key) != std::end(kAlways))
+      document.facts.emplace_back(key, std::move(value));
+  };
   fact("model", question.model.name);
   fact("gpu", question.request.gpu_name);
   fact("gpus", plan.layout.gpus());
@@ -255,11 +260,11 @@ Answer plan_answer(const Options& options) {
   for (const std::string& more : {remedies(question, plan), other_layouts(question, plan)}) {
     if (!more.empty()) document.headline.push_back(more);
   }
-  add_facts(document, question, plan);
+  add_facts(document, question, plan, options.output.format == report::Format::kJson);
   document.tables.push_back(memory_table(question, plan));
   document.tables.push_back(capacity_table(plan, question.request));
   if (plan.stages.size() > 1) document.tables.push_back(stages_table(plan));
-  for (const std::string& warning : plan.warnings) document.notes.push_back("note: " + warning);
+  add_warnings(document, plan);
   if (options.formulas) document.tables.push_back(formulas_table(all_lines(plan)));
   return answer;
 }

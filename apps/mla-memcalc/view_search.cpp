@@ -34,8 +34,9 @@ report::Table plans_table(const std::vector<MemoryPlan>& plans, std::size_t rows
     const capacity::StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
     table.rows.push_back({to_text(plan.layout), plan.sequences, plan.replicas, plan.sequences_per_replica,
                           plan.longest_context, to_gib(static_cast<double>(stage.weight_bytes)),
-                          to_gib(static_cast<double>(stage.cache_budget)), plan.cache_bytes_per_token,
-                          std::string(name_of(plan.binding)), plan.fits});
+                          to_gib(static_cast<double>(stage.cache_budget)),
+                          bytes_cell(plan.cache_bytes_per_token), std::string(name_of(plan.binding)),
+                          plan.fits});
   }
   return table;
 }
@@ -132,7 +133,7 @@ Answer solve_answer(const Options& options) {
                       {"for", options.unknown},
                       {"found", solution.found},
                       {"value", solution.value}};
-    for (const std::string& warning : solution.plan.warnings) document.notes.push_back("note: " + warning);
+    add_warnings(document, solution.plan);
     if (options.formulas) document.tables.push_back(formulas_table(all_lines(solution.plan)));
     document.tables.insert(document.tables.begin(), plans_table({std::move(solution.plan)}, 1));
     return answer;

@@ -28,11 +28,12 @@ constexpr FormatColumn kColumns[] = {
     {"fp8", "none", "fp8", "fp8"},
     {"fp8_ds_mla", "none", "fp8_ds_mla", "fp8_ds_mla"},
     {"q8_0", "none", "q8_0", "q8_0"},
-    {"f16", "llama.cpp@2025-10", "llama_cpp_2025", "llama.cpp 2025"},
+    {"f16", "llama.cpp@2025-10", "llama_cpp_2025", "llama.cpp K + V"},
 };
 
 std::optional<CacheCost> cost_in(const ModelConfig& model, const FormatColumn& column) {
   capacity::EngineRules engine = capacity::find_engine(column.engine);
+  if (engine.mla_storage != capacity::MlaStorage::kLatent && !model.mla) return std::nullopt;
   engine.window =
       capacity::find_engine("none").window;  // this table counts what a token must keep, not pages
   try {
@@ -41,12 +42,6 @@ std::optional<CacheCost> cost_in(const ModelConfig& model, const FormatColumn& c
     if (error.code() != ErrorCode::kInvalidArgument) throw;
     return std::nullopt;  // the format has no layout for this model
   }
-}
-
-Cell bytes_cell(double bytes) {
-  const auto whole = static_cast<std::int64_t>(bytes);
-  if (static_cast<double>(whole) == bytes) return whole;
-  return bytes;
 }
 
 std::string bytes_text(double bytes) {
@@ -93,8 +88,7 @@ report::Table model_table(const std::vector<ModelConfig>& models, std::vector<Li
   table.columns.push_back(number_column("state_bytes", "state, a sequence"));
   for (const ModelConfig& model : models) {
     const std::optional<CacheCost> bf16 = cost_in(model, kColumns[0]);
-    const int layers = bf16 ? bf16->full_layers + bf16->window_layers : 0;
-    std::vector<Cell> row{model.name, kind_of(model), std::int64_t{layers}};
+    std::vector<Cell> row{model.name, kind_of(model), std::int64_t{attention_layers(model)}};
     for (const FormatColumn& column : kColumns) {
       const std::optional<CacheCost> cost = cost_in(model, column);
       row.push_back(cost ? bytes_cell(cost->bytes_per_token) : Cell());
@@ -269,7 +263,8 @@ Answer table_answer(const Options& options) {
   document.notes = {
       "Bytes on one rank, prediction layers (MTP) not counted; MLA is not divided by tensor parallelism.",
       "as MHA: H x (P + R + V) x 2 B a layer. GQA-8 and MQA: 8 and 1 heads of K as wide as P, and V.",
-      "llama.cpp 2025: f16 rows and the latent again as V (builds of 2025-04 to 2026-01)."};
+      "llama.cpp K + V: f16 rows and the latent again as V (builds of 2025-04 to 2026-01; later ones keep K "
+      "alone)."};
   if (formulas != nullptr) document.tables.push_back(formulas_table(lines));
   return answer;
 }

@@ -140,6 +140,8 @@ void add_compressed(std::vector<CachePart>& parts, const ModelConfig& model, con
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} has entries of width {} with {} of it rotary", model.name, width, rope));
   }
+  if (format.k.elements != 1)
+    no_layout(format, model, "its compressed entries are fp8 with a bf16 rope, or bf16");
   const bool fp8 = format.k.elements == 1 && format.k.bytes == 1;
   const std::int64_t entry =
       fp8 ? (width - rope) + 2 * rope + kFp8ScaleBytes : element_bytes(format.k, width, "an entry");

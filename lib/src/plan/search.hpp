@@ -12,8 +12,8 @@
 /// programs.
 namespace mla::capacity {
 
-/// Experts are spread whole over all ranks of a stage where attention is replicated and there are enough of them;
-/// 0 otherwise.
+/// Experts are spread whole over all ranks of a stage where attention is replicated and there are enough of
+/// them; 0 otherwise.
 [[nodiscard]] MLA_EXPORT int default_expert_ranks(const ModelConfig& model, const Layout& layout);
 
 struct LayoutSpace {
