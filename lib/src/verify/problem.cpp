@@ -141,10 +141,10 @@ void Problem::encode_cache() {
   const std::vector<std::int64_t> ids = assign_blocks();
   poison_pools();
   const MlaDims& d = shape().dims;
-  if (shape().cache == CacheFormat::kFp8) {
+  if (shape().cache == CacheFormat::kFp8 && values_.cache_scale == 0) {
     double amax = 0;
     for (const double x : values_.latent) amax = std::max(amax, std::abs(x));
-    cache_scale_ = amax > 0 ? static_cast<float>(amax / 448) : 1.0F;
+    values_.cache_scale = amax > 0 ? static_cast<float>(amax / 448) : 1.0F;
   }
 
   std::int64_t columns = 0;
@@ -173,8 +173,8 @@ void Problem::encode_cache() {
                                                  offset * k_pe_pool_.row_stride
                                            : nullptr;
       const std::span<double> latent = std::span(values_.latent).subspan(row * width, width);
-      encode_row(layout_, d, latent.first(rank), latent.subspan(rank), at, k_pe_at, cache_scale_);
-      decode_row(layout_, d, at, k_pe_at, cache_scale_, latent);
+      encode_row(layout_, d, latent.first(rank), latent.subspan(rank), at, k_pe_at, values_.cache_scale);
+      decode_row(layout_, d, at, k_pe_at, values_.cache_scale, latent);
     }
   }
   store(block_table_, table);

@@ -41,7 +41,6 @@ class Problem {
   [[nodiscard]] const HostTensor& w_uv() const noexcept { return w_uv_; }
   [[nodiscard]] const HostPool& pool() const noexcept { return pool_; }
   [[nodiscard]] const HostPool& k_pe_pool() const noexcept { return k_pe_pool_; }
-  [[nodiscard]] float cache_scale() const noexcept { return cache_scale_; }
   [[nodiscard]] const HostTensor& block_table() const noexcept { return block_table_; }
   [[nodiscard]] const HostTensor& token_index() const noexcept { return token_index_; }
   [[nodiscard]] const std::vector<std::int32_t>& cu_seqlens_q() const noexcept { return cu_seqlens_q_; }
@@ -65,7 +64,6 @@ class Problem {
   CacheLayout layout_;
   HostTensor q_, w_uk_, w_uv_, block_table_, token_index_;
   HostPool pool_, k_pe_pool_;
-  float cache_scale_ = 1.0F;
   std::vector<std::int32_t> cu_seqlens_q_, seq_lens_;
 };
 

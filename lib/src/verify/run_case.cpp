@@ -36,9 +36,10 @@ ErrorReport compare(const Problem& problem, Expected& expected, const Backend& b
 }  // namespace
 
 Machine machine_for(const Backend& backend) {
-  Machine machine{host_device(), &host_memory()};
-  if (backend.info().on_device) machine.memory = &device_memory(machine.device);
-  return machine;
+  if (!backend.info().on_device) return {host_device(), &host_memory()};
+  const RealDevices found = real_devices();
+  if (found.devices.empty()) throw Error(ErrorCode::kDevice, found.why_none);
+  return {found.devices.front(), &device_memory(found.devices.front())};
 }
 
 std::string_view name_of(Outcome outcome) noexcept {

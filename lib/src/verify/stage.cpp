@@ -73,7 +73,7 @@ Stage::Stage(const Problem& problem, DeviceMemory& memory)
     cache.k_pe_block_stride_bytes = k_pe.block_stride;
     cache.k_pe_row_stride_bytes = k_pe.row_stride;
   }
-  cache.scale = problem.cache_scale();
+  if (c.shape.cache == CacheFormat::kFp8) cache.scale = problem.values().cache_scale;
   cache.block_table = view_2d(put("block_table", problem.block_table().bytes), problem.block_table());
 
   out_buffer_ = Buffer(memory, out_.bytes.size());

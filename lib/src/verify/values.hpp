@@ -11,6 +11,7 @@ namespace mla::verify {
 /// The numbers of a case before they are rounded to the types of its tensors. Packed, row-major.
 struct Values {
   double softmax_scale = 1.0;
+  float cache_scale = 0;                  ///< kFp8: scale of the tensor; 0: the largest value becomes 448
   std::vector<double> q;                  ///< latent space [tokens, H, L+R]; head space [tokens, H, P+R]
   std::vector<double> latent;             ///< [sum kv_len, L+R], request after request
   std::vector<double> w_uk;               ///< head space [H, P, L], else empty

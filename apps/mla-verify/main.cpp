@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace mla;
+  using namespace mla::verify_app;
+  return cli::guard("mla-verify", [&] {
+    std::optional<int> exit_code;
+    const Request request = read_command_line(argc, argv, exit_code);
+    if (exit_code) return *exit_code;
+    cli::install_interrupt_handler();
+    return std::visit(Overloaded{[](const GoldenRequest& r) { return golden(r); },
+                                 [](const RunRequest& r) { return run(r); },
+                                 [](const OraclesRequest& r) { return list_oracles(r); }},
+                      request);
+  });
+}

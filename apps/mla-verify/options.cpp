@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include <fmt/format.h>
+
+#include "../common/options.hpp"
+#include "mla/error.hpp"
+#include "spec/values.hpp"
+
+namespace mla::verify_app {
+namespace {
+
+std::int64_t count_within(const std::string& text, const char* name, std::int64_t most) {
+  const std::int64_t n = spec::parse_count(text, name);
+  if (n <= most) return n;
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}, but must lie in 0..{}", name, n, most));
+}
+
+/// A whole number in our own grammar, so that errors speak one language.
+template <class Number>
+CLI::Option* count(CLI::App& app, const char* name, Number& value, std::int64_t most, const char* group,
+                   const char* description) {
+  const auto read = [&value, name, most](const std::string& text) {
+    value = static_cast<Number>(count_within(text, name, most));
+  };
+  return app.add_option_function<std::string>(name, read, description)
+      ->type_name("COUNT")
+      ->default_str(std::to_string(value))
+      ->group(group);
+}
+
+CLI::Option* backends(CLI::App& app, std::string& value) {
+  return cli::often(
+      app.add_option("--backends", value, "Backends to judge, joined by commas, or all of this machine")
+          ->type_name("BACKENDS")
+          ->default_str(value)
+          ->group("Backends"));
+}
+
+CLI::App* add_golden(CLI::App& root, GoldenRequest& request) {
+  CLI::App* app = root.add_subcommand(
+      "golden",
+      "Check golden vectors of another implementation: every set, every tensor, every way to compute it");
+  cli::set_examples(*app, {"mla-verify golden tests/golden", "mla-verify golden tests/golden --summary",
+                           "mla-verify golden tests/golden --set v3_yarn,v2lite -o json"});
+  app->add_option("dir", request.dir, "Folder with manifest.json and the *.safetensors it names")
+      ->type_name("DIR")
+      ->required()
+      ->group("Vectors");
+  cli::often(app->add_option("--set", request.sets, "Only these sets")
+                 ->type_name("NAMES")
+                 ->delimiter(',')
+                 ->group("Vectors"));
+  backends(*app, request.backends);
+  cli::often(
+      app->add_flag("--summary", request.summary, "One line a set instead of one a tensor")->group("Output"));
+  cli::add_output_options(*app, request.output);
+  return app;
+}
+
+CLI::App* add_run(CLI::App& root, RunRequest& request) {
+  CLI::App* app = root.add_subcommand(
+      "run", "Judge backends against the fp64 reference, row by row, with budgets computed from each case");
+  cli::set_examples(
+      *app, {"mla-verify run", "mla-verify run --backends cpu-absorbed --filter 'topk.*f64' --list-cases",
+             "mla-verify run --case 'decode latent h16 2q1s65 causal b64 values=dominant splits=7'"});
+  cli::often(app->add_option("--suite", request.suite,
+                             "quick (a minute), full (many minutes), or a file of cases, one a line")
+                 ->type_name("quick|full|FILE")
+                 ->default_str(request.suite)
+                 ->group("Cases"));
+  cli::often(
+      app->add_option("--case", request.cases, "One case as text, as --list-cases prints it; may be repeated")
+          ->type_name("CASE")
+          ->allow_extra_args(false)
+          ->group("Cases"));
+  cli::often(app->add_option("--filter", request.filter, "Only cases whose text this expression finds")
+                 ->type_name("REGEX")
+                 ->group("Cases"));
+  app->add_flag("--list-cases", request.list_cases, "Print the cases, one a line, and judge nothing")
+      ->group("Cases");
+  cli::often(count(*app, "--seed", request.seed, INT64_MAX, "Cases",
+                   "Which inputs: the same seed gives the same bits"));
+  app->add_flag("--no-oracles", request.no_oracles,
+                "Leave out the checks that need no reference (see 'oracles')")
+      ->group("Cases");
+  count(*app, "--repeats", request.repeats, 1000, "Cases", "Runs of one call that must agree bit by bit");
+  backends(*app, request.backends);
+  app->add_flag("--fail-fast", request.fail_fast, "Stop at the first failure")->group("Output");
+  count(*app, "--show", request.show, 1000000, "Output", "Passing cases shown in a table, worst first");
+  app->add_option("--junit", request.junit, "Also write JUnit XML, for CI systems")
+      ->type_name("FILE")
+      ->group("Output");
+  cli::add_output_options(*app, request.output);
+  return app;
+}
+
+}  // namespace
+
+Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) {
+  GoldenRequest golden;
+  RunRequest run;
+  OraclesRequest oracles;
+  CLI::App app("", "mla-verify");
+  cli::setup_root(app, "Does this backend compute the attention it claims to?",
+                  {"mla-verify golden tests/golden", "mla-verify run",
+                   "mla-verify run --backends cpu-absorbed --show 100"});
+  CLI::App* golden_app = add_golden(app, golden);
+  CLI::App* run_app = add_run(app, run);
+  CLI::App* oracles_app =
+      app.add_subcommand("oracles", "List the checks that need no reference and what each expects");
+  cli::add_output_options(*oracles_app, oracles.output);
+  app.require_subcommand(1);
+  exit_code = cli::parse(app, argc, argv);
+  if (run_app->parsed()) return run;
+  if (oracles_app->parsed()) return oracles;
+  (void)golden_app;
+  return golden;
+}
+
+}  // namespace mla::verify_app

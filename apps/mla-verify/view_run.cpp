@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <cmath>
+#include <map>
+
+#include "view.hpp"
+
+namespace mla::verify_app {
+namespace {
+
+using report::Cell;
+using verify::Outcome;
+using verify::Verdict;
+
+report::Table verdicts_table(const verify::SuiteRun& run, std::size_t passing_shown) {
+  report::Table table;
+  table.name = "cases";
+  table.title = "Cases, worst first";
+  table.columns = {{"verdict", "verdict"},
+                   {"backend", "backend"},
+                   {"budget_percent", "% of budget", 1},
+                   {"case", "case"},
+                   {"finding", "worst place"}};
+  std::size_t passing = 0;
+  for (const Verdict* v : verify::worst_first(run)) {
+    if (v->outcome == Outcome::kUnsupported) break;
+    if (v->outcome == Outcome::kPassed && ++passing > passing_shown) break;
+    const double share = v->share();
+    const std::string finding =
+        v->outcome == Outcome::kFailed ? v->reason : to_text(v->report, v->c.shape.dims.num_heads);
+    table.rows.push_back({std::string(name_of(v->outcome)), v->backend,
+                          std::isfinite(share) ? Cell(100 * share) : Cell(std::string("-")), to_text(v->c),
+                          finding});
+  }
+  return table;
+}
+
+report::Table backends_table(const verify::SuiteRun& run, const verify::OracleRun& oracles) {
+  struct Counts {
+    std::int64_t passed = 0, failed = 0, unsupported = 0, oracles = 0, oracles_failed = 0;
+    double worst = 0;
+  };
+  std::map<std::string, Counts> counts;
+  for (const Verdict& v : run.verdicts) {
+    Counts& c = counts[v.backend];
+    c.passed += v.outcome == Outcome::kPassed ? 1 : 0;
+    c.failed += v.outcome == Outcome::kFailed ? 1 : 0;
+    c.unsupported += v.outcome == Outcome::kUnsupported ? 1 : 0;
+    if (v.outcome != Outcome::kUnsupported) c.worst = std::max(c.worst, v.share());
+  }
+  for (const verify::OracleVerdict& v : oracles.verdicts) {
+    Counts& c = counts[v.backend];
+    if (v.outcome.outcome == Outcome::kUnsupported) continue;
+    ++c.oracles;
+    c.oracles_failed += v.outcome.outcome == Outcome::kFailed ? 1 : 0;
+  }
+  report::Table table;
+  table.name = "backends";
+  table.title = "Backends";
+  table.columns = {{"backend", "backend"},
+                   {"passed", "passed"},
+                   {"failed", "FAILED"},
+                   {"unsupported", "unsupported"},
+                   {"worst_budget_percent", "worst % of budget", 1},
+                   {"oracles", "oracles asked"},
+                   {"oracles_failed", "oracles FAILED"}};
+  for (const auto& [name, c] : counts) {
+    table.rows.push_back({name, c.passed, c.failed, c.unsupported,
+                          std::isfinite(c.worst) ? Cell(100 * c.worst) : Cell(std::string("-")), c.oracles,
+                          c.oracles_failed});
+  }
+  return table;
+}
+
+report::Table failed_oracles_table(const verify::OracleRun& oracles) {
+  report::Table table;
+  table.name = "failed_oracles";
+  table.title = "Oracles that fail";
+  table.columns = {{"oracle", "oracle"}, {"backend", "backend"}, {"finding", "finding"}, {"case", "case"}};
+  for (const verify::OracleVerdict& v : oracles.verdicts) {
+    if (v.outcome.outcome != Outcome::kFailed) continue;
+    table.rows.push_back({std::string(v.oracle), v.backend, v.outcome.reason, to_text(v.base)});
+  }
+  return table;
+}
+
+/// Why cases were not supported: each reason once, with how often.
+void note_unsupported(const verify::SuiteRun& run, std::vector<std::string>& notes) {
+  std::map<std::pair<std::string, std::string>, int> reasons;
+  for (const Verdict& v : run.verdicts) {
+    if (v.outcome == Outcome::kUnsupported) ++reasons[{v.backend, v.reason}];
+  }
+  for (const auto& [key, n] : reasons) {
+    notes.push_back(fmt::format("{} left out {} case{}: {}", key.first, n, n == 1 ? "" : "s", key.second));
+  }
+}
+
+}  // namespace
+
+report::Document run_document(const verify::Suite& suite, const verify::Participants& participants,
+                              const verify::SuiteRun& run, const verify::OracleRun& oracles,
+                              std::uint64_t seed, std::size_t passing_shown) {
+  report::Document document;
+  document.kind = "verify.run";
+  const std::int64_t failed = run.failed + oracles.failed;
+  document.headline = {
+      fmt::format("{}: {} of {} judged cases pass, {} of {} oracles hold, {} cases not supported ({:.1f} s)",
+                  failed == 0 ? "PASS" : "FAIL", run.passed, run.passed + run.failed, oracles.passed,
+                  oracles.passed + oracles.failed, run.unsupported, run.seconds)};
+  document.facts = {{"suite", suite.name},
+                    {"seed", static_cast<std::int64_t>(seed)},
+                    {"cases", static_cast<std::int64_t>(suite.cases.size())},
+                    {"passed", run.passed},
+                    {"failed", run.failed},
+                    {"unsupported", run.unsupported},
+                    {"oracles_passed", oracles.passed},
+                    {"oracles_failed", oracles.failed},
+                    {"oracles_not_applicable", oracles.unsupported}};
+  if (suite.pairs > 0) {
+    document.facts.emplace_back("pairs", suite.pairs);
+    document.facts.emplace_back("pairs_covered", suite.covered);
+  }
+  document.tables.push_back(backends_table(run, oracles));
+  if (oracles.failed > 0) document.tables.push_back(failed_oracles_table(oracles));
+  document.tables.push_back(verdicts_table(run, passing_shown));
+  int shown = 0;
+  for (const Verdict* v : verify::worst_first(run)) {
+    if (v->outcome != Outcome::kFailed || ++shown > 5) break;
+    document.notes.push_back(fmt::format("again: {}", verify::rerun_command(*v)));
+  }
+  note_unsupported(run, document.notes);
+  for (const auto& [name, reason] : participants.left_out) {
+    document.notes.push_back(fmt::format("{} was left out: {}", name, reason));
+  }
+  return document;
+}
+
+report::Document oracles_document() {
+  report::Document document;
+  document.kind = "verify.oracles";
+  report::Table table;
+  table.name = "oracles";
+  table.title = "Checks that need no reference, or no tolerance";
+  table.columns = {{"oracle", "oracle"}, {"expectation", "expectation"}};
+  for (const verify::Oracle& oracle : verify::all_oracles()) {
+    table.rows.push_back({std::string(oracle.name), std::string(oracle.expectation)});
+  }
+  document.tables.push_back(std::move(table));
+  return document;
+}
+
+}  // namespace mla::verify_app

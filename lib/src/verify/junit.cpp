@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+
+#include "mla/error.hpp"
+#include "verify/run_suite.hpp"
+
+namespace mla::verify {
+namespace {
+
+/// Text of an XML attribute; control characters, which XML 1.0 cannot hold, become spaces.
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      default:
+        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string to_junit(const SuiteRun& run, std::string_view suite_name) {
+  std::string xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+  auto out = std::back_inserter(xml);
+  fmt::format_to(
+      out,
+      "<testsuites>\n<testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n",
+      escaped(suite_name), run.verdicts.size(), run.failed, run.unsupported, run.seconds);
+  for (const Verdict& v : run.verdicts) {
+    fmt::format_to(out, "<testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\"", escaped(v.backend),
+                   escaped(to_text(v.c)), v.seconds);
+    if (v.outcome == Outcome::kPassed) {
+      xml += "/>\n";
+      continue;
+    }
+    fmt::format_to(out, "><{0} message=\"{1}\"/></testcase>\n",
+                   v.outcome == Outcome::kFailed ? "failure" : "skipped", escaped(v.reason));
+  }
+  xml += "</testsuite>\n</testsuites>\n";
+  return xml;
+}
+
+void write_file(const std::string& path, std::string_view text) {
+  const std::string temporary = path + ".part";
+  {
+    std::ofstream out(temporary, std::ios::binary);
+    out.write(text.data(), static_cast<std::streamsize>(text.size()));
+    out.close();
+    if (!out) {
+      std::error_code ignored;
+      std::filesystem::remove(temporary, ignored);
+      throw Error(ErrorCode::kIo, fmt::format("{} cannot be written", path));
+    }
+  }
+  std::error_code error;
+  std::filesystem::rename(temporary, path, error);
+  if (error) throw Error(ErrorCode::kIo, fmt::format("{} cannot be written: {}", path, error.message()));
+}
+
+}  // namespace mla::verify

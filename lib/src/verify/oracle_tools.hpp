@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "verify/expected.hpp"
+#include "verify/oracles.hpp"
+
+/// What oracles share: running a problem, comparing two runs bit by bit, comparing a run with rows that are known.
+namespace mla::verify {
+
+/// Runs and throws Error(kInternal) with the sentence of a run that failed outright: run_oracles reports it as a failure.
+[[nodiscard]] Execution run_problem(const OracleSubject& subject, const Problem& problem);
+
+/// The first place where two runs differ in a bit, or nothing.
+[[nodiscard]] std::optional<std::string> bit_difference(const Execution& a, const Execution& b,
+                                                        const Problem& problem);
+
+/// Judges a run against given rows, with the budgets that `budget_problem` gives. Empty if all is within budget.
+[[nodiscard]] std::string against(const OracleSubject& subject, const Execution& run,
+                                  const Problem& budget_problem, std::span<const double> want,
+                                  std::span<const double> want_lse);
+
+/// Against the reference of the problem itself.
+[[nodiscard]] std::string against_reference(const OracleSubject& subject, const Execution& run,
+                                            const Problem& problem);
+
+/// The base case with one request of n keys and q_len queries.
+[[nodiscard]] Case single_request(const Case& base, std::int32_t q_len, std::int32_t n);
+
+/// "request 1, query 2, head 0".
+[[nodiscard]] std::string name_row(const Problem& problem, std::int64_t row);
+
+}  // namespace mla::verify

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "verify/oracles.hpp"
+
+#include <fmt/format.h>
+
+#include "mla/error.hpp"
+#include "verify/oracle_list.hpp"
+
+namespace mla::verify {
+namespace {
+
+constexpr Oracle kOracles[] = {
+    {"one-key", "one visible key gives its value exactly and its score as LSE", oracle_one_key},
+    {"constant-value", "equal values come back whatever the scores", oracle_constant_value},
+    {"count", "equal scores and values 0, 1, 2, ... name the keys that were seen", oracle_count},
+    {"spike", "a key far above the rest gives its value, at every position around an edge", oracle_spike},
+    {"permuted-pages", "where blocks lie in memory does not matter", oracle_permuted_pages},
+    {"wide-table", "columns of the block table beyond need are not read", oracle_wide_table},
+    {"poison", "NaN, Inf, 0 or the largest number in unused memory: the same bits", oracle_poison},
+    {"no-nan-left", "every element of output and LSE is written, empty rows too", oracle_no_nan_left},
+    {"repeats", "the same call gives the same bits", oracle_repeats},
+    {"scaled-query", "twice the query and half the scale: the same bits", oracle_scaled_query},
+    {"batch", "a request alone or in a batch: the same bits if invariance is claimed", oracle_batch},
+    {"permuted-keys", "the order of keys matters only to rounding", oracle_permuted_keys},
+    {"duplicates", "every key twice: the same output, LSE + ln 2", oracle_duplicates},
+    {"shifted-scores", "a constant added to all scores: the same output, LSE + constant",
+     oracle_shifted_scores},
+    {"one-by-one", "several queries at once or one by one", oracle_one_by_one},
+    {"splits", "1 to 32 splits", oracle_splits},
+    {"chunks", "one prefix in chunks, an empty one among them, merged by LSE", oracle_chunks}};
+
+/// Runs one oracle; what it throws is its answer.
+OracleOutcome ask(const Oracle& oracle, const OracleSubject& subject) {
+  try {
+    return oracle.check(subject);
+  } catch (const Error& e) {
+    return e.code() == ErrorCode::kUnsupported ? OracleOutcome::not_for(e.what())
+                                               : OracleOutcome::failed(e.what());
+  }
+}
+
+struct TypesOf {
+  DType q, out;
+  CacheFormat cache;
+};
+
+}  // namespace
+
+std::span<const Oracle> all_oracles() {
+  return kOracles;
+}
+
+std::vector<Case> oracle_shapes(const Participant& participant, std::uint64_t seed) {
+  constexpr MlaDims kDims[] = {
+      {3, 40, 8, 24, 56}, {4, 128, 16, 32, 48}, {16, 512, 64, 128, 128}, {64, 512, 64, 128, 128}};
+  std::vector<Case> shapes;
+  for (const QuerySpace space : {QuerySpace::kLatent, QuerySpace::kHead}) {
+    for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
+      for (const CacheFormat cache : all_cache_formats()) {
+        const bool wide = cache == CacheFormat::kF64;
+        for (const TypesOf& types :
+             {TypesOf{DType::kF64, DType::kF64, cache}, TypesOf{DType::kF32, DType::kF32, cache},
+              TypesOf{DType::kBF16, DType::kBF16, cache}, TypesOf{DType::kF16, DType::kF16, cache}}) {
+          if (wide != (types.q == DType::kF64)) continue;
+          for (const MlaDims& dims : kDims) {
+            Case c;
+            c.seed = seed;
+            c.shape.space = space;
+            c.shape.phase = phase;
+            c.shape.dims = dims;
+            c.shape.block_size = dims.kv_lora_rank < 512 ? 16 : 64;
+            c.shape.q_dtype = types.q;
+            c.shape.out_dtype = types.out;
+            c.shape.cache = cache;
+            c.shape.batch = {{2, 70}, {1, 0}, {1, 1}, {3, 33}, {1, 129}};
+            try {
+              if (!participant.backend->supports(c.shape, participant.machine.device)) continue;
+              (void)cache_layout(cache, dims);
+            } catch (const Error&) {
+              continue;  // a format that cannot hold the dims
+            }
+            shapes.push_back(c);
+            break;  // the smallest dims will do
+          }
+        }
+      }
+    }
+  }
+  return shapes;
+}
+
+OracleRun run_oracles(std::span<const Participant> participants, std::uint64_t seed, int repeats,
+                      const RunHooks& hooks) {
+  OracleRun run;
+  for (const Participant& participant : participants) {
+    for (const Case& shape : oracle_shapes(participant, seed)) {
+      const OracleSubject subject{participant.backend, participant.machine, shape, repeats};
+      for (const Oracle& oracle : kOracles) {
+        if ((hooks.stop && hooks.stop()) || (hooks.fail_fast && run.failed > 0)) {
+          run.stopped = hooks.stop && hooks.stop();
+          return run;
+        }
+        if (hooks.step) hooks.step(fmt::format("{} {}", oracle.name, to_text(shape)));
+        OracleVerdict verdict{oracle.name, oracle.expectation, std::string(participant.backend->info().name),
+                              shape, ask(oracle, subject)};
+        switch (verdict.outcome.outcome) {
+          case Outcome::kPassed:
+            ++run.passed;
+            break;
+          case Outcome::kFailed:
+            ++run.failed;
+            break;
+          case Outcome::kUnsupported:
+            ++run.unsupported;
+            break;
+        }
+        run.verdicts.push_back(std::move(verdict));
+      }
+    }
+  }
+  return run;
+}
+
+}  // namespace mla::verify

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "verify/run_suite.hpp"
+
+/// Checks that need no tolerance, or only that of the case: crafted inputs whose right answer is known without a
+/// reference, and changes of a problem that must not change its answer.
+namespace mla::verify {
+
+/// A backend and the shape on which an oracle is asked.
+struct OracleSubject {
+  const Backend* backend = nullptr;
+  Machine machine;
+  Case base;  ///< ragged batch with an empty request; oracles vary it
+  int repeats = 10;
+};
+
+struct OracleOutcome {
+  Outcome outcome = Outcome::kPassed;
+  std::string reason;
+  [[nodiscard]] static OracleOutcome passed() { return {}; }
+  [[nodiscard]] static OracleOutcome failed(std::string why) { return {Outcome::kFailed, std::move(why)}; }
+  [[nodiscard]] static OracleOutcome not_for(std::string why) {
+    return {Outcome::kUnsupported, std::move(why)};
+  }
+};
+
+struct Oracle {
+  std::string_view name;
+  std::string_view expectation;  ///< one line
+  OracleOutcome (*check)(const OracleSubject& subject);
+};
+
+/// All of them, by name unique.
+[[nodiscard]] std::span<const Oracle> all_oracles();
+
+/// The shapes on which a backend is asked: the smallest it supports for each query space, phase and cache format.
+[[nodiscard]] std::vector<Case> oracle_shapes(const Participant& participant, std::uint64_t seed);
+
+struct OracleVerdict {
+  std::string_view oracle, expectation;
+  std::string backend;
+  Case base;
+  OracleOutcome outcome;
+};
+
+struct OracleRun {
+  std::vector<OracleVerdict> verdicts;
+  std::int64_t passed = 0, failed = 0, unsupported = 0;
+  bool stopped = false;
+};
+
+/// Every oracle on every shape of every participant.
+[[nodiscard]] OracleRun run_oracles(std::span<const Participant> participants, std::uint64_t seed,
+                                    int repeats, const RunHooks& hooks);
+
+}  // namespace mla::verify

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Oracles that change a problem so that its result changes in a known way.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "mla/random.hpp"
+#include "verify/oracle_list.hpp"
+#include "verify/oracle_tools.hpp"
+
+namespace mla::verify {
+namespace {
+
+constexpr std::int32_t kKeys = 150;  // crosses blocks, tiles and splits
+
+/// One request that sees all its keys: their order and number may be changed.
+Case open_request(const Case& base, std::int32_t q_len, std::int32_t n) {
+  Case c = single_request(base, q_len, n);
+  c.shape.mask = {.causal = false, .window = {}, .sink = 0};
+  c.shape.topk = 0;
+  c.lse = true;
+  return c;
+}
+
+bool serves(const OracleSubject& subject, const Case& c) {
+  return static_cast<bool>(subject.backend->supports(c.shape, subject.machine.device));
+}
+
+/// One query needs no mask: a causal backend serves it as well.
+Case closest(const OracleSubject& subject, Case c) {
+  if (!serves(subject, c) && c.shape.batch.front().q_len == 1) c.shape.mask.causal = true;
+  return c;
+}
+
+/// Row r of a latent array.
+std::span<double> latent_row(Values& values, std::size_t width, std::size_t r) {
+  return std::span(values.latent).subspan(r * width, width);
+}
+
+std::string at_splits(std::int32_t splits) {
+  return fmt::format("{} splits", splits);
+}
+
+}  // namespace
+
+OracleOutcome oracle_permuted_keys(const OracleSubject& subject) {
+  const Case c = closest(subject, open_request(subject.base, 1, kKeys));
+  const Problem problem(c);
+  Values values = problem.values();
+  const auto width = static_cast<std::size_t>(c.shape.dims.latent_width());
+  std::vector<std::size_t> order(kKeys);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  const CounterRng rng(c.seed, 70);
+  for (std::size_t i = order.size() - 1; i > 0; --i) {
+    std::swap(order[i], order[static_cast<std::size_t>(rng.between(i, 0, static_cast<std::int64_t>(i)))]);
+  }
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    std::copy_n(problem.values().latent.begin() + static_cast<std::ptrdiff_t>(order[i] * width), width,
+                latent_row(values, width, i).begin());
+  }
+  const Problem permuted(c, std::move(values));
+  Expected expected(problem);
+  const reference::AttentionOutput& want = expected.result(subject.backend->info().strategy);
+  const std::string wrong = against(subject, run_problem(subject, permuted), problem, want.out, want.lse);
+  return wrong.empty() ? OracleOutcome::passed() : OracleOutcome::failed(wrong);
+}
+
+OracleOutcome oracle_duplicates(const OracleSubject& subject) {
+  const Case c = closest(subject, open_request(subject.base, 1, kKeys));
+  const Problem once(c);
+  Case twice_case = c;
+  twice_case.shape.batch.front().kv_len = 2 * kKeys;
+  Values values = once.values();
+  values.latent.insert(values.latent.end(), once.values().latent.begin(), once.values().latent.end());
+  const Problem twice(twice_case, std::move(values));
+  Expected expected(once);
+  const reference::AttentionOutput& want = expected.result(subject.backend->info().strategy);
+  std::vector<double> lse = want.lse;
+  for (double& x : lse) x += std::log(2.0);
+  const std::string wrong = against(subject, run_problem(subject, twice), twice, want.out, lse);
+  return wrong.empty() ? OracleOutcome::passed() : OracleOutcome::failed(wrong);
+}
+
+OracleOutcome oracle_shifted_scores(const OracleSubject& subject) {
+  const MlaDims& d = subject.base.shape.dims;
+  if (d.qk_rope_head_dim == 0) return OracleOutcome::not_for("there is no rotary channel to shift with");
+  const Case c = subject.base;
+  Values values = make_values(c);
+  // One rotary channel carries the shift and nothing else: query 8, key 0 before and 4 after.
+  const auto query = static_cast<std::size_t>(query_width(c.shape));
+  const auto width = static_cast<std::size_t>(d.latent_width());
+  const auto rank = static_cast<std::size_t>(d.kv_lora_rank);
+  const auto carrier = query - static_cast<std::size_t>(d.qk_rope_head_dim);
+  for (std::size_t i = carrier; i < values.q.size(); i += query) values.q[i] = 8;
+  for (std::size_t i = rank; i < values.latent.size(); i += width) values.latent[i] = 0;
+  const Problem before(c, std::move(values));
+  Values moved = before.values();
+  for (std::size_t i = rank; i < moved.latent.size(); i += width) moved.latent[i] = 4;
+  const Problem after(c, std::move(moved));
+  const double shift =
+      8 * after.values().latent[rank] * after.values().softmax_scale;  // as the format holds it
+  Expected expected(before);
+  const reference::AttentionOutput& want = expected.result(subject.backend->info().strategy);
+  std::vector<double> lse = want.lse;
+  for (double& x : lse) x += shift;
+  const std::string wrong = against(subject, run_problem(subject, after), after, want.out, lse);
+  return wrong.empty() ? OracleOutcome::passed() : OracleOutcome::failed(wrong);
+}
+
+OracleOutcome oracle_one_by_one(const OracleSubject& subject) {
+  constexpr std::int32_t kQueries = 4;
+  Case c = single_request(subject.base, kQueries, kKeys);
+  c.shape.topk = 0;
+  if (!serves(subject, c))
+    return OracleOutcome::not_for(subject.backend->supports(c.shape, subject.machine.device).why);
+  const Problem problem(c);
+  const Execution together = run_problem(subject, problem);
+  const std::size_t heads = static_cast<std::size_t>(c.shape.dims.num_heads);
+  const std::size_t q_size = heads * static_cast<std::size_t>(query_width(c.shape));
+  const std::size_t out_size = heads * static_cast<std::size_t>(output_width(c.shape));
+  const auto width = static_cast<std::size_t>(c.shape.dims.latent_width());
+  Execution single;
+  for (std::size_t i = 0; i < kQueries; ++i) {
+    Case step = c;
+    const std::size_t keys = static_cast<std::size_t>(kKeys - kQueries) + i + 1;
+    step.shape.batch = {{1, static_cast<std::int32_t>(keys)}};
+    Values values = problem.values();
+    values.q.assign(problem.values().q.begin() + static_cast<std::ptrdiff_t>(i * q_size),
+                    problem.values().q.begin() + static_cast<std::ptrdiff_t>((i + 1) * q_size));
+    values.latent.resize(keys * width);
+    const Problem one(step, std::move(values));
+    const Execution run = run_problem(subject, one);
+    single.out.insert(single.out.end(), run.out.begin(), run.out.end());
+    single.lse.insert(single.lse.end(), run.lse.begin(), run.lse.end());
+  }
+  if (single.out.size() != kQueries * out_size)
+    return OracleOutcome::failed("single queries gave fewer rows");
+  const std::string wrong_together = against_reference(subject, together, problem);
+  if (!wrong_together.empty())
+    return OracleOutcome::failed(fmt::format("{} at once: {}", kQueries, wrong_together));
+  const std::string wrong_single = against_reference(subject, single, problem);
+  if (!wrong_single.empty())
+    return OracleOutcome::failed(fmt::format("{} one by one: {}", kQueries, wrong_single));
+  return OracleOutcome::passed();
+}
+
+OracleOutcome oracle_splits(const OracleSubject& subject) {
+  Case c = subject.base;
+  const Problem problem(c);
+  Expected expected(problem);
+  const reference::AttentionOutput& want = expected.result(subject.backend->info().strategy);
+  for (const std::int32_t splits : {1, 2, 3, 5, 8, 16, 31, 32}) {
+    Case forced = c;
+    forced.num_splits = splits;
+    const Problem split(forced, problem.values());
+    const std::string wrong = against(subject, run_problem(subject, split), problem, want.out, want.lse);
+    if (!wrong.empty()) return OracleOutcome::failed(fmt::format("{}: {}", at_splits(splits), wrong));
+  }
+  return OracleOutcome::passed();
+}
+
+OracleOutcome oracle_chunks(const OracleSubject& subject) {
+  if (unit_roundoff(subject.base.shape.out_dtype) > unit_roundoff(DType::kF32)) {
+    return OracleOutcome::not_for("outputs of this type are rounded too coarsely to be merged");
+  }
+  const Case whole_case = closest(subject, open_request(subject.base, 1, kKeys));
+  const Problem whole(whole_case);
+  const auto width = static_cast<std::size_t>(whole_case.shape.dims.latent_width());
+  // 0 | 1 | 63 | 64 | 22 keys; the empty chunk must not count.
+  std::vector<reference::AttentionOutput> parts;
+  std::size_t first = 0;
+  for (const std::int32_t keys : {0, 1, 63, 64, kKeys - 128}) {
+    Case c = whole_case;
+    c.shape.batch = {{1, keys}};
+    Values values = whole.values();
+    values.latent.assign(whole.values().latent.begin() + static_cast<std::ptrdiff_t>(first * width),
+                         whole.values().latent.begin() +
+                             static_cast<std::ptrdiff_t>((first + static_cast<std::size_t>(keys)) * width));
+    const Problem chunk(c, std::move(values));
+    const Execution run = run_problem(subject, chunk);
+    parts.push_back({run.out, run.lse, {}});
+    first += static_cast<std::size_t>(keys);
+  }
+  const reference::AttentionOutput merged =
+      reference::merge(parts, whole_case.shape.dims.num_heads, output_width(whole_case.shape));
+  Execution run;
+  run.out = merged.out;
+  run.lse = merged.lse;
+  const std::string wrong = against_reference(subject, run, whole);
+  return wrong.empty() ? OracleOutcome::passed() : OracleOutcome::failed(wrong);
+}
+
+}  // namespace mla::verify

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "verify/run_case.hpp"
+
+namespace mla::verify {
+
+/// A backend that takes part, with the machine it runs on.
+struct Participant {
+  const Backend* backend = nullptr;
+  Machine machine;
+};
+
+/// The backends of a run and why others are left out.
+struct Participants {
+  std::vector<Participant> ready;
+  std::vector<std::pair<std::string, std::string>> left_out;  ///< name, reason
+};
+
+/// `names`: "all", or names joined by commas. Device backends without a device are left out of "all"; named ones throw
+/// kDevice. Throws kInvalidArgument with a did-you-mean hint for an unknown name.
+[[nodiscard]] Participants choose_participants(std::string_view names);
+
+struct RunHooks {
+  std::function<bool()> stop;                  ///< asked between cases; may be empty
+  std::function<void(std::string_view)> step;  ///< told what comes next; may be empty
+  bool fail_fast = false;
+};
+
+struct SuiteRun {
+  std::vector<Verdict> verdicts;  ///< in the order they were made
+  std::int64_t passed = 0, failed = 0, unsupported = 0;
+  bool stopped = false;  ///< by the hook, before the end
+  double seconds = 0;
+};
+
+/// Every case on every participant.
+[[nodiscard]] SuiteRun run_suite(std::span<const Case> cases, std::span<const Participant> participants,
+                                 const RunHooks& hooks);
+
+/// The order of a summary: failures first, then by share of the budget, then what is not supported.
+[[nodiscard]] std::vector<const Verdict*> worst_first(const SuiteRun& run);
+
+/// A command line that repeats one verdict.
+[[nodiscard]] std::string rerun_command(const Verdict& verdict);
+
+/// JUnit XML, one test case a verdict, for CI systems.
+[[nodiscard]] std::string to_junit(const SuiteRun& run, std::string_view suite_name);
+/// Writes `text` to a file by way of a temporary one beside it. Throws kIo.
+void write_file(const std::string& path, std::string_view text);
+
+}  // namespace mla::verify
