@@ -15,15 +15,18 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, message);
 }
 
-/// The first extent counts tokens and may be larger than this call needs: buffers are made for the planned
+/// A first extent that counts tokens may be larger than this call needs: buffers are made for the planned
 /// lengths.
+enum class Spare : bool { kNone, kTokens };
+
 template <class Tensor>
 void require_tensor(std::string_view what, const Tensor& tensor, std::string_view shape,
-                    std::initializer_list<std::int64_t> extents) {
+                    std::initializer_list<std::int64_t> extents, Spare spare = Spare::kTokens) {
   std::size_t i = 0;
   bool right = tensor.rank == static_cast<int>(extents.size());
   for (const std::int64_t extent : extents) {
-    right = right && (i == 0 ? tensor.extent[i] >= extent : tensor.extent[i] == extent);
+    right = right &&
+            (tensor.extent[i] == extent || (i == 0 && spare == Spare::kTokens && tensor.extent[i] > extent));
     ++i;
   }
   if (!right) {
@@ -113,10 +116,8 @@ CallBatch check_args(const AttentionShape& shape, const AttentionArgs& args) {
     }
   }
   if (!latent) {
-    require_tensor("w_uk", args.w_uk, "[H, P, L]", {H, P, L});
-    require_tensor("w_uv", args.w_uv, "[H, V, L]", {H, V, L});
-    require_between("the first extent of w_uk", args.w_uk.extent[0], H, H);
-    require_between("the first extent of w_uv", args.w_uv.extent[0], H, H);
+    require_tensor("w_uk", args.w_uk, "[H, P, L]", {H, P, L}, Spare::kNone);
+    require_tensor("w_uv", args.w_uv, "[H, V, L]", {H, V, L}, Spare::kNone);
     for (const ConstTensorRef& weight : {args.w_uk, args.w_uv}) {
       if (!is_cpu_dtype(weight.dtype)) {
         refuse(fmt::format("the weights are {}, but must be {}", name_of(weight.dtype), kCpuDtypes));
