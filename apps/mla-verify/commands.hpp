@@ -39,7 +39,16 @@ struct OraclesRequest {
   cli::Output output;
 };
 
+/// mla-verify mutants
+struct MutantsRequest {
+  std::string suite = "quick";
+  std::uint64_t seed = 1;
+  std::int64_t ideal_seeds = 1000;
+  cli::Output output;
+};
+
 int golden(const GoldenRequest& request);
+int mutants(const MutantsRequest& request);
 int run(const RunRequest& request);
 int list_oracles(const OraclesRequest& request);
 

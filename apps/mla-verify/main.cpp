@@ -22,7 +22,8 @@ int main(int argc, char** argv) {
     cli::install_interrupt_handler();
     return std::visit(Overloaded{[](const GoldenRequest& r) { return golden(r); },
                                  [](const RunRequest& r) { return run(r); },
-                                 [](const OraclesRequest& r) { return list_oracles(r); }},
+                                 [](const OraclesRequest& r) { return list_oracles(r); },
+                                 [](const MutantsRequest& r) { return mutants(r); }},
                       request);
   });
 }

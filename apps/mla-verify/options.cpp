@@ -37,7 +37,7 @@ CLI::Option* backends(CLI::App& app, std::string& value) {
           ->group("Backends"));
 }
 
-CLI::App* add_golden(CLI::App& root, GoldenRequest& request) {
+void add_golden(CLI::App& root, GoldenRequest& request) {
   CLI::App* app = root.add_subcommand(
       "golden",
       "Check golden vectors of another implementation: every set, every tensor, every way to compute it");
@@ -55,7 +55,6 @@ CLI::App* add_golden(CLI::App& root, GoldenRequest& request) {
   cli::often(
       app->add_flag("--summary", request.summary, "One line a set instead of one a tensor")->group("Output"));
   cli::add_output_options(*app, request.output);
-  return app;
 }
 
 CLI::App* add_run(CLI::App& root, RunRequest& request) {
@@ -95,18 +94,36 @@ CLI::App* add_run(CLI::App& root, RunRequest& request) {
   return app;
 }
 
+CLI::App* add_mutants(CLI::App& root, MutantsRequest& request) {
+  CLI::App* app = root.add_subcommand(
+      "mutants",
+      "Put the verifier on trial: are deliberately wrong kernels caught, and right ones left alone?");
+  cli::set_examples(*app, {"mla-verify mutants", "mla-verify mutants --ideal-seeds 10000 -o md"});
+  app->add_option("--suite", request.suite, "Cases that have to kill them")
+      ->type_name("quick|full")
+      ->default_str(request.suite)
+      ->group("Cases");
+  count(*app, "--seed", request.seed, INT64_MAX, "Cases", "Which inputs");
+  count(*app, "--ideal-seeds", request.ideal_seeds, 100000000, "Cases",
+        "Random cases on which ideal kernels must not be accused");
+  cli::add_output_options(*app, request.output);
+  return app;
+}
+
 }  // namespace
 
 Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) {
   GoldenRequest golden;
   RunRequest run;
   OraclesRequest oracles;
+  MutantsRequest mutants;
   CLI::App app("", "mla-verify");
   cli::setup_root(app, "Does this backend compute the attention it claims to?",
                   {"mla-verify golden tests/golden", "mla-verify run",
                    "mla-verify run --backends cpu-absorbed --show 100"});
-  CLI::App* golden_app = add_golden(app, golden);
+  add_golden(app, golden);
   CLI::App* run_app = add_run(app, run);
+  CLI::App* mutants_app = add_mutants(app, mutants);
   CLI::App* oracles_app =
       app.add_subcommand("oracles", "List the checks that need no reference and what each expects");
   cli::add_output_options(*oracles_app, oracles.output);
@@ -114,7 +131,7 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
   exit_code = cli::parse(app, argc, argv);
   if (run_app->parsed()) return run;
   if (oracles_app->parsed()) return oracles;
-  (void)golden_app;
+  if (mutants_app->parsed()) return mutants;
   return golden;
 }
 

@@ -7,6 +7,7 @@
 
 #include "report/table.hpp"
 #include "verify/golden.hpp"
+#include "verify/mutation.hpp"
 #include "verify/oracles.hpp"
 #include "verify/run_suite.hpp"
 #include "verify/suite.hpp"
@@ -25,5 +26,8 @@ namespace mla::verify_app {
                                             std::uint64_t seed, std::size_t passing_shown);
 
 [[nodiscard]] report::Document oracles_document();
+
+[[nodiscard]] report::Document mutants_document(const verify::MutationRun& run,
+                                                const verify::IdealRun& ideal);
 
 }  // namespace mla::verify_app

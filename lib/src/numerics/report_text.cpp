@@ -47,7 +47,8 @@ std::string to_text(const ErrorReport& report, int num_heads) {
     text += fmt::format(" (bias: mean error {:+.3f} ulp, {:+.3f} ulp away from 0)", report.signed_bias,
                         report.magnitude_bias);
   } else {
-    text += fmt::format(" ({}, mostly {})", report.stage, name_of(report.dominant));
+    text += report.stage == "lse" ? std::string(" (LSE)")
+                                  : fmt::format(" ({}, mostly {})", report.stage, name_of(report.dominant));
   }
   if (report.worst_row >= 0) text += "; worst at " + place(report, num_heads);
   return text;

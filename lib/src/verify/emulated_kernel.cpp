@@ -72,7 +72,8 @@ std::unique_ptr<Plan> EmulatedKernel::plan(const AttentionShape& shape, const De
                                            const PlanOptions& options) const {
   const Support support = supports(shape, device);
   if (!support) throw Error(ErrorCode::kUnsupported, support.why);
-  return std::make_unique<EmulatedPlan>(shape, options.num_splits > 0 ? options.num_splits : options_.splits);
+  return std::make_unique<EmulatedPlan>(shape,
+                                        options.num_splits > 0 ? options.num_splits : default_splits(shape));
 }
 
 void EmulatedKernel::run(const Plan& plan, const AttentionArgs& args, std::span<std::byte>, Stream) const {
@@ -147,10 +148,11 @@ void EmulatedKernel::add_tile(const Row& row, std::span<const double> q, double 
     part.empty = false;
   }
   if (part.empty) return;
-  const double rescale = part.sum == 0 ? 0.0 : arithmetic(std::exp(part.max - max));
+  max = score_shift(row, max);
+  const double factor = part.sum == 0 ? 0.0 : arithmetic(rescale(row, part.max - max));
   part.max = max;
-  part.sum = arithmetic(part.sum * rescale);
-  for (double& x : part.out) x = arithmetic(x * rescale);
+  part.sum = arithmetic(part.sum * factor);
+  for (double& x : part.out) x = arithmetic(x * factor);
   for (std::size_t j = 0; j < keys.size(); ++j) {
     if (keys[j] < 0) continue;
     const double p = arithmetic(std::exp(scores[j] - max));
@@ -159,6 +161,10 @@ void EmulatedKernel::add_tile(const Row& row, std::span<const double> q, double 
     const double* v = rows.data() + j * width;
     for (std::size_t c = 0; c < part.out.size(); ++c) part.out[c] = arithmetic(part.out[c] + rounded * v[c]);
   }
+}
+
+std::int32_t EmulatedKernel::default_splits(const AttentionShape&) const {
+  return options_.splits;
 }
 
 double EmulatedKernel::scale(const Row& row) const {
@@ -229,6 +235,14 @@ double EmulatedKernel::dot(const Row&, std::span<const double> q, std::span<cons
     sum = arithmetic(sum + step);
   }
   return sum;
+}
+
+double EmulatedKernel::score_shift(const Row&, double max) const {
+  return max;
+}
+
+double EmulatedKernel::rescale(const Row&, double change) const {
+  return std::exp(change);
 }
 
 double EmulatedKernel::round_probability(const Row&, double p) const {

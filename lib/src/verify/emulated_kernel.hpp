@@ -54,6 +54,8 @@ class EmulatedKernel : public Backend {
   };
 
   // ---- the steps, in the order of a run --------------------------------------------------------------------------
+  /// Splits where the caller forces none.
+  [[nodiscard]] virtual std::int32_t default_splits(const AttentionShape& shape) const;
   [[nodiscard]] virtual double scale(const Row& row) const;
   /// Keys that the row's request has.
   [[nodiscard]] virtual std::int64_t num_keys(const Row& row) const;
@@ -62,12 +64,18 @@ class EmulatedKernel : public Backend {
   [[nodiscard]] virtual bool sees(const Row& row, std::int64_t key) const;
   /// Position that an entry of the explicit index names, or -1 to skip it.
   [[nodiscard]] virtual std::int64_t indexed_key(const Row& row, std::int32_t entry) const;
+  /// What the row's tiles are made of, in order: keys, or -1 for one that is masked.
+  [[nodiscard]] virtual std::vector<std::int64_t> candidates(const Row& row) const;
   [[nodiscard]] virtual std::int64_t slot(const Row& row, std::int64_t key) const;
   virtual void load(const Row& row, std::int64_t slot, std::span<double> latent) const;
   /// The query against latent rows: head space absorbs W_UK.
   [[nodiscard]] virtual std::vector<double> query(const Row& row) const;
   [[nodiscard]] virtual double dot(const Row& row, std::span<const double> query,
                                    std::span<const double> latent) const;
+  /// What is subtracted from scores before exp, given the largest so far.
+  [[nodiscard]] virtual double score_shift(const Row& row, double max) const;
+  /// Factor of the sums so far when the maximum grows by -`change`.
+  [[nodiscard]] virtual double rescale(const Row& row, double change) const;
   [[nodiscard]] virtual double round_probability(const Row& row, double p) const;
   /// [begin, end) tiles of a part.
   [[nodiscard]] virtual std::pair<std::int64_t, std::int64_t> part_tiles(const Row& row, std::int64_t part,
@@ -87,7 +95,6 @@ class EmulatedKernel : public Backend {
   void compute(const Row& row) const;
   void add_tile(const Row& row, std::span<const double> query, double scale,
                 std::span<const std::int64_t> keys, Part& part) const;
-  [[nodiscard]] std::vector<std::int64_t> candidates(const Row& row) const;
 
   Options options_;
   BackendInfo info_;

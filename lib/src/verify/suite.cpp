@@ -7,7 +7,7 @@
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
-#include "verify/axes.hpp"
+#include "mla/random.hpp"
 #include "verify/pairwise.hpp"
 #include "verify/values.hpp"
 
@@ -21,6 +21,28 @@ struct Extent {
   double largest_case;  ///< floating-point operations
 };
 constexpr Extent kExtents[] = {{"quick", false, 1e9}, {"full", true, 4e10}};
+
+/// One level of each axis makes a case, or nothing.
+std::optional<Case> build(std::span<const Axis> axes, std::span<const int> row, std::uint64_t seed) {
+  Draft draft;
+  draft.c.seed = seed;
+  for (std::size_t a = 0; a < axes.size(); ++a) axes[a].levels[static_cast<std::size_t>(row[a])].set(draft);
+  return finish(draft);
+}
+
+/// Cases outside the design: pools whose last rows lie past 2^31 elements and 2^32 bytes. Only the rows that are
+/// used are ever touched.
+std::vector<Case> far_cases(std::uint64_t seed) {
+  Case c;
+  c.seed = seed;
+  c.shape.dims = {2, 512, 64, 128, 128};
+  c.shape.batch = {{1, 70}, {1, 3}};
+  c.first_block = 58'254;  // times 64 rows of 576: 2^31 elements begin in the second half of this block
+  Case small_blocks = c;
+  small_blocks.shape.block_size = 16;
+  small_blocks.first_block = 4 * c.first_block;
+  return {c, small_blocks};
+}
 
 const Extent& extent_of(std::string_view name) {
   for (const Extent& extent : kExtents) {
@@ -60,14 +82,8 @@ Suite make_suite(std::string_view name, std::span<const Backend* const> backends
   const std::vector<Axis> axes = make_axes(extent.wide, backends);
   std::vector<int> levels;
   for (const Axis& axis : axes) levels.push_back(static_cast<int>(axis.levels.size()));
-  const auto build = [&](std::span<const int> row, std::uint64_t case_seed) {
-    Draft draft;
-    draft.c.seed = case_seed;
-    for (std::size_t a = 0; a < axes.size(); ++a) axes[a].levels[static_cast<std::size_t>(row[a])].set(draft);
-    return finish(draft);
-  };
   const auto allowed = [&](std::span<const int> row) {
-    const std::optional<Case> c = build(row, seed);
+    const std::optional<Case> c = build(axes, row, seed);
     return c && work_of(*c) <= extent.largest_case;
   };
   const PairwiseDesign design = pairwise(levels, allowed, seed);
@@ -75,13 +91,29 @@ Suite make_suite(std::string_view name, std::span<const Backend* const> backends
   suite.name = name;
   suite.pairs = design.pairs;
   suite.covered = design.covered;
+  suite.cases = far_cases(seed);
   for (std::size_t i = 0; i < design.rows.size(); ++i) {
-    // Lengths that depend on the seed may make a case a little larger than the one that was tried: still allowed.
-    if (const std::optional<Case> c = build(design.rows[i], seed + i)) suite.cases.push_back(*c);
+    if (const std::optional<Case> c = build(axes, design.rows[i], seed + i)) suite.cases.push_back(*c);
   }
   std::stable_sort(suite.cases.begin(), suite.cases.end(),
                    [](const Case& a, const Case& b) { return work_of(a) < work_of(b); });
   return suite;
+}
+
+CaseSource::CaseSource(bool wide, std::span<const Backend* const> backends, double largest)
+    : axes_(make_axes(wide, backends)), largest_(largest) {}
+
+Case CaseSource::random_case(std::uint64_t seed) const {
+  const CounterRng rng(seed, 90);
+  std::vector<int> row(axes_.size());
+  for (std::uint64_t i = 0;; ++i) {
+    for (std::size_t a = 0; a < row.size(); ++a) {
+      const auto levels = static_cast<std::int64_t>(axes_[a].levels.size());
+      row[a] = static_cast<int>(rng.between(i * row.size() + a, 0, levels - 1));
+    }
+    const std::optional<Case> c = build(axes_, row, seed);
+    if (c && work_of(*c) <= largest_) return *c;
+  }
 }
 
 std::vector<Case> parse_cases(std::string_view text, std::string_view origin) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mla/backend.hpp"
+#include "verify/axes.hpp"
 #include "verify/case.hpp"
 
 namespace mla::verify {
@@ -29,6 +30,19 @@ struct Suite {
 /// "quick": under a minute on two CPU cores. "full": more levels and longer cases.
 [[nodiscard]] Suite make_suite(std::string_view name, std::span<const Backend* const> backends,
                                std::uint64_t seed);
+
+/// Draws cases at random from the axes of a suite: what a fuzzer runs.
+class CaseSource {
+ public:
+  /// `wide`: the axes of "full". `largest`: most floating-point operations a case may need.
+  CaseSource(bool wide, std::span<const Backend* const> backends, double largest);
+  /// The same case for the same seed.
+  [[nodiscard]] Case random_case(std::uint64_t seed) const;
+
+ private:
+  std::vector<Axis> axes_;
+  double largest_;
+};
 
 /// Names that make_suite takes.
 [[nodiscard]] std::vector<std::string> suite_names();

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "verify/emulated_kernel.hpp"
+
+/// Deliberately wrong kernels: the verifier is only as good as what it kills. Each is the emulated kernel with one step
+/// changed, after a fault that public kernels have had.
+namespace mla::verify {
+
+struct Mutant {
+  std::string_view name;
+  std::string_view fault;   ///< what it does wrong, one line
+  std::string_view source;  ///< ids of tests/data/bug-cases.json with this fault, or empty
+  std::unique_ptr<EmulatedKernel> (*make)();
+};
+
+/// All of them.
+[[nodiscard]] std::vector<Mutant> all_mutants();
+
+// By room.
+[[nodiscard]] std::span<const Mutant> mask_mutants();        ///< which keys are seen
+[[nodiscard]] std::span<const Mutant> memory_mutants();      ///< where they are read from and written to
+[[nodiscard]] std::span<const Mutant> arithmetic_mutants();  ///< what is computed of them
+
+}  // namespace mla::verify
