@@ -62,7 +62,7 @@ struct RealDevices {
 /// executable>/../share/mla, the source tree's configs/ of the build. For each file the first folder that has it
 /// counts. Throws kIo if $MLA_CONFIG_DIR is set to what is no folder.
 [[nodiscard]] MLA_EXPORT std::vector<std::filesystem::path> config_dirs();
-/// Throws kIo unless `dir` is a folder.
+/// Throws kIo unless `dir` is a folder; empty takes an earlier choice back.
 MLA_EXPORT void set_config_dir(std::filesystem::path dir);
 
 }  // namespace mla

@@ -70,7 +70,7 @@ std::vector<fs::path> config_dirs() {
 }
 
 void set_config_dir(fs::path dir) {
-  require_folder(dir, "the config folder setting");
+  if (!dir.empty()) require_folder(dir, "the config folder setting");
   const std::lock_guard lock(chosen().mutex);
   chosen().dir = std::move(dir);
 }

@@ -48,13 +48,14 @@ std::optional<std::string> mark_non_finite(std::string_view text) {
   return marked;
 }
 
-// "line 3, column 7" of a byte offset.
-std::string place(std::string_view text, std::size_t offset) {
-  const std::string_view before = text.substr(0, std::min(offset, text.size()));
+// "line 3, column 7" of the last byte the parser read, `bytes_read` of them in all.
+std::string place(std::string_view text, std::size_t bytes_read) {
+  const std::string_view before =
+      text.substr(0, std::min(std::max<std::size_t>(bytes_read, 1) - 1, text.size()));
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const std::size_t newline = before.rfind('\n');
-  const std::size_t column = newline == std::string_view::npos ? before.size() : before.size() - newline - 1;
-  return fmt::format("line {}, column {}", line, std::max<std::size_t>(column, 1));
+  const std::size_t start = newline == std::string_view::npos ? 0 : newline + 1;
+  return fmt::format("line {}, column {}", line, before.size() - start + 1);
 }
 
 // The parser's own words without its prefix, and without the offending token at full length.

@@ -1,0 +1,641 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every trap that real configs hold (research, A4), each as a small config of its own.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "expect_error.hpp"
+#include "json_text.hpp"
+#include "mla/model.hpp"
+
+namespace {
+
+using mla::AttentionKind;
+using mla::ErrorCode;
+using mla::ModelConfig;
+
+ModelConfig parse(const JsonText& config) {
+  return mla::parse_model(config.text(), "config.json");
+}
+
+void refused(const JsonText& config, ErrorCode code, const std::vector<std::string_view>& parts) {
+  expect_error([&] { return parse(config); }, code, parts);
+}
+
+// The note of `field`, or an empty one.
+mla::FieldNote note_of(const ModelConfig& model, std::string_view field) {
+  const auto found = std::find_if(model.notes.begin(), model.notes.end(),
+                                  [&](const mla::FieldNote& note) { return note.field == field; });
+  return found == model.notes.end() ? mla::FieldNote{} : *found;
+}
+
+TEST(ModelTraps, PlainMla) {
+  const ModelConfig model = parse(mla_config());
+  ASSERT_TRUE(model.mla.has_value());
+  EXPECT_EQ(*model.mla, (mla::MlaDims{16, 512, 64, 128, 128}));
+  EXPECT_EQ(model.count(AttentionKind::kMla), 4);
+  EXPECT_EQ(model.count(AttentionKind::kMla, true), 5);
+  EXPECT_EQ(model.q_lora_rank, 384);
+  EXPECT_TRUE(mla::is_mla(model).yes);
+  EXPECT_NE(mla::is_mla(model).reason.find("kv_lora_rank 512"), std::string::npos);
+  EXPECT_FALSE(mla::is_sparse(model).yes);
+  EXPECT_EQ(note_of(model, "kv_lora_rank").from, "kv_lora_rank");
+  EXPECT_EQ(note_of(model, "kv_lora_rank").value, "512");
+}
+
+// 1: null is not absent, and neither makes an MLA model GQA.
+TEST(ModelTraps, NullRanks) {
+  const ModelConfig lite = parse(mla_config().with("q_lora_rank", "null"));
+  EXPECT_FALSE(lite.q_lora_rank.has_value());
+  EXPECT_NE(note_of(lite, "q_lora_rank").from.find("one q_proj"), std::string::npos);
+  refused(mla_config().without("q_lora_rank"), ErrorCode::kInvalidArgument, {"q_lora_rank is missing"});
+  refused(mla_config().with("kv_lora_rank", "null"), ErrorCode::kInvalidArgument,
+          {"kv_lora_rank is null", "never read as GQA"});
+  refused(mla_config().without("kv_lora_rank"), ErrorCode::kInvalidArgument, {"kv_lora_rank is missing"});
+  // Nothing but the name says MLA.
+  for (const char* key : {"qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"}) {
+    refused(mla_config().without(key), ErrorCode::kInvalidArgument, {std::string(key) + " is missing"});
+    refused(mla_config().with(key, "null"), ErrorCode::kInvalidArgument, {std::string(key) + " is null"});
+  }
+  const JsonText stripped =
+      mla_config().without("kv_lora_rank").without("qk_nope_head_dim").without("qk_rope_head_dim");
+  refused(stripped, ErrorCode::kInvalidArgument,
+          {"kv_lora_rank is missing", "DeepseekV3ForCausalLM is an MLA model"});
+  refused(stripped.without("architectures"), ErrorCode::kInvalidArgument, {"deepseek_v3 is an MLA model"});
+  // Nothing but a null key says MLA.
+  refused(gqa_config().with("kv_lora_rank", "null"), ErrorCode::kInvalidArgument, {"kv_lora_rank is null"});
+  refused(gqa_config().with("model_type", "\"brand_new\"").with("qk_rope_head_dim", "64"),
+          ErrorCode::kInvalidArgument, {"kv_lora_rank is missing", "qk_rope_head_dim is there"});
+}
+
+// 2: wrappers.
+TEST(ModelTraps, NestedLanguageModel) {
+  for (const char* key : {"text_config", "language_config", "llm_config"}) {
+    const JsonText outer = {{"architectures", R"(["KimiK25ForConditionalGeneration"])"},
+                            {"model_type", R"("kimi_k25")"},
+                            {"tie_word_embeddings", "true"},
+                            {key, mla_config().without("architectures").text()},
+                            {"vision_config", "{}"}};
+    const ModelConfig model = parse(outer);
+    EXPECT_EQ(model.model_type, "deepseek_v3") << key;
+    EXPECT_EQ(model.architecture, "KimiK25ForConditionalGeneration");
+    EXPECT_TRUE(model.multimodal);
+    EXPECT_TRUE(model.tie_word_embeddings);
+    EXPECT_EQ(model.mla->kv_lora_rank, 512);
+    EXPECT_EQ(note_of(model, "kv_lora_rank").from, std::string(key) + ".kv_lora_rank");
+  }
+  EXPECT_FALSE(parse(mla_config()).multimodal);
+  refused({{"model_type", "\"x\""}, {"text_config", "7"}}, ErrorCode::kParse,
+          {"text_config must be an object", "7"});
+}
+
+// 3 and 4: widths and heads that an MLA cache does not have.
+TEST(ModelTraps, HeadDimAndKvHeadsSayNothingAboutMla) {
+  for (const char* width : {"64", "72", "192", "0", "null", "\"any\""}) {
+    const ModelConfig model = parse(mla_config().with("head_dim", width));
+    EXPECT_EQ(model.mla->latent_width(), 576) << width;
+    EXPECT_EQ(model.head_dim, 0);
+  }
+  for (const char* heads : {"1", "16", "7", "null"}) {
+    EXPECT_EQ(parse(mla_config().with("num_key_value_heads", heads)).count(AttentionKind::kMla), 4) << heads;
+  }
+  EXPECT_NE(note_of(parse(mla_config().with("head_dim", "64")), "head_dim").from.find("not used"),
+            std::string::npos);
+}
+
+TEST(ModelTraps, HeadDimOfOrdinaryAttention) {
+  EXPECT_EQ(parse(gqa_config()).head_dim, 128);
+  EXPECT_EQ(note_of(parse(gqa_config()), "head_dim").from, "derived: hidden_size / num_attention_heads");
+  // Qwen3-0.6B: 1024 / 16 would be 64.
+  const ModelConfig qwen = parse(gqa_config().with("hidden_size", "1024").with("head_dim", "128"));
+  EXPECT_EQ(qwen.layers.front().head_dim_k, 128);
+  refused(gqa_config().with("hidden_size", "1000"), ErrorCode::kInvalidArgument,
+          {"head_dim is missing", "no multiple"});
+}
+
+// 5: value widths.
+TEST(ModelTraps, ValueWidth) {
+  EXPECT_EQ(parse(mla_config().with("qk_nope_head_dim", "192").with("v_head_dim", "256")).mla->v_head_dim,
+            256);
+  const JsonText minicpm = mla_config()
+                               .with("model_type", "\"minicpm3\"")
+                               .with("architectures", R"(["MiniCPM3ForCausalLM"])")
+                               .without("v_head_dim");
+  const ModelConfig model = parse(minicpm);
+  EXPECT_EQ(model.mla->v_head_dim, 64);
+  EXPECT_NE(note_of(model, "v_head_dim").from.find("MiniCPM3Config"), std::string::npos);
+  EXPECT_EQ(model.rope_layout, mla::RopeLayout::kHalfSplit);
+  EXPECT_TRUE(model.tie_word_embeddings);
+}
+
+// 6: no rotary part, and one that is stored but not rotated.
+TEST(ModelTraps, RotaryPart) {
+  const ModelConfig none = parse(mla_config().with("qk_rope_head_dim", "0"));
+  EXPECT_EQ(none.mla->latent_width(), 512);
+  EXPECT_EQ(none.rope.dim, 0);
+  const ModelConfig stored = parse(mla_config().with("mla_use_nope", "true"));
+  EXPECT_TRUE(stored.mla_use_nope);
+  EXPECT_EQ(stored.mla->latent_width(), 576);
+  refused(mla_config().with("qk_rope_head_dim", "-64"), ErrorCode::kParse, {"qk_rope_head_dim", "-64"});
+  refused(mla_config().with("qk_rope_head_dim", "63"), ErrorCode::kInvalidArgument, {"63"});
+}
+
+JsonText kimi_linear(std::string_view full, std::string_view kda) {
+  return mla_config()
+      .with("model_type", "\"kimi_linear\"")
+      .with("num_nextn_predict_layers", "0")
+      .with("linear_attn_config", JsonText{{"full_attn_layers", std::string(full)},
+                                           {"kda_layers", std::string(kda)},
+                                           {"num_heads", "32"},
+                                           {"head_dim", "128"},
+                                           {"short_conv_kernel_size", "4"}}
+                                      .text());
+}
+
+std::vector<int> layers_of(const ModelConfig& model, AttentionKind kind) {
+  std::vector<int> found;
+  for (const mla::LayerCache& layer : model.layers) {
+    if (layer.kind == kind && !layer.mtp) found.push_back(layer.model_layer);
+  }
+  return found;
+}
+
+// 7: hybrids.
+TEST(ModelTraps, LayerListsFromOneAndFromZero) {
+  const ModelConfig from_one = parse(kimi_linear("[4]", "[1, 2, 3]"));
+  EXPECT_EQ(layers_of(from_one, AttentionKind::kMla), (std::vector<int>{3}));
+  const ModelConfig from_zero = parse(kimi_linear("[3]", "[0, 1, 2]"));
+  EXPECT_EQ(layers_of(from_zero, AttentionKind::kMla), (std::vector<int>{3}));
+  // Attention layers alone: Kimi's own counting.
+  EXPECT_EQ(layers_of(parse(kimi_linear("[4]", "[]")), AttentionKind::kMla), (std::vector<int>{3}));
+  refused(kimi_linear("[4]", "[1, 2]"), ErrorCode::kParse, {"full_attn_layers", "each of the 4 layers once"});
+  refused(kimi_linear("[4]", "[1, 2, 4]"), ErrorCode::kParse, {"each of the 4 layers once"});
+  refused(kimi_linear("[0]", "[]"), ErrorCode::kParse, {"numbers from 1 to 4"});
+  refused(kimi_linear("[5]", "[1, 2, 3]"), ErrorCode::kParse, {"from 0 to 4", "5"});
+  refused(kimi_linear("4", "[1, 2, 3]"), ErrorCode::kParse, {"a list of whole numbers"});
+  refused(kimi_linear("[]", "[1, 2, 3, 4]"), ErrorCode::kInvalidArgument, {"without one attention layer"});
+}
+
+TEST(ModelTraps, RecurrentState) {
+  const ModelConfig model = parse(kimi_linear("[4]", "[1, 2, 3]"));
+  ASSERT_TRUE(model.recurrent.has_value());
+  // 32 heads x 128 x 128 x 4 B, and 3 x 4096 channels x 3 columns x 2 B.
+  EXPECT_EQ(model.recurrent->recurrence_bytes(), 2'097'152);
+  EXPECT_EQ(model.recurrent->conv_bytes(), 73'728);
+  EXPECT_EQ(model.layers.front().state_bytes, 2'170'880);
+  EXPECT_EQ(model.layers.back().state_bytes, 0);
+}
+
+TEST(ModelTraps, LayerGroups) {
+  const JsonText ling = mla_config()
+                            .with("model_type", "\"bailing_hybrid\"")
+                            .with("architectures", R"(["BailingMoeV3ForCausalLM"])")
+                            .with("num_hidden_layers", "11")
+                            .with("head_dim", "64")
+                            .with("layer_group_size", "4")
+                            .with("short_conv_kernel_size", "4");
+  // The last of each group, and all of the partial one.
+  EXPECT_EQ(layers_of(parse(ling), AttentionKind::kMla), (std::vector<int>{3, 7, 8, 9, 10}));
+  EXPECT_EQ(parse(ling).recurrent->kind, mla::RecurrentKind::kKda);
+  EXPECT_EQ(parse(ling.without("short_conv_kernel_size")).recurrent->kind, mla::RecurrentKind::kLightning);
+}
+
+TEST(ModelTraps, LayerTypes) {
+  const JsonText types =
+      mla_config()
+          .with("layer_types", R"(["linear_attention", "deepseek_sparse_attention",
+                                                      "linear_attention", "full_attention"])")
+          .with("linear_attn_config", R"({"num_heads": 4, "head_dim": 32, "short_conv_kernel_size": 4})");
+  EXPECT_EQ(layers_of(parse(types), AttentionKind::kMla), (std::vector<int>{1, 3}));
+  refused(types.with("layer_types", R"(["full_attention"])"), ErrorCode::kParse,
+          {"layer_types", "each of the 4 layers"});
+  refused(types.with("layer_types", R"(["full_attention", "novel", "full_attention", "full_attention"])"),
+          ErrorCode::kParse, {"'novel'", "full_attention"});
+  refused(types.with("layer_types", R"(["full_attention", 3, "full_attention", "full_attention"])"),
+          ErrorCode::kParse, {"a list of texts"});
+}
+
+// 8: LongCat.
+TEST(ModelTraps, TwoAttentionsALayer) {
+  const JsonText longcat = mla_config()
+                               .with("model_type", "\"longcat_flash\"")
+                               .with("architectures", R"(["LongcatFlashForCausalLM"])")
+                               .without("num_hidden_layers")
+                               .without("intermediate_size")
+                               .without("num_nextn_predict_layers")
+                               .without("first_k_dense_replace")
+                               .with("num_layers", "4")
+                               .with("ffn_hidden_size", "4096")
+                               .with("moe_topk", "6")
+                               .with("zero_expert_num", "32")
+                               .with("mla_scale_q_lora", "true")
+                               .with("mla_scale_kv_lora", "true");
+  const ModelConfig model = parse(longcat);
+  EXPECT_EQ(model.num_layers, 4);
+  EXPECT_EQ(model.count(AttentionKind::kMla), 8);
+  EXPECT_EQ(model.layers[1].model_layer, 0);
+  EXPECT_EQ(model.ffn.front().dense_count, 2);
+  EXPECT_TRUE(model.ffn.front().moe);
+  EXPECT_EQ(model.moe->zero_experts, 32);
+  EXPECT_DOUBLE_EQ(model.mla_kv_multiplier, std::sqrt(1024.0 / 512));
+  EXPECT_EQ(parse(longcat.with("num_hidden_layers", "8")).count(AttentionKind::kMla), 8);
+  EXPECT_EQ(parse(longcat.with("num_hidden_layers", "4")).count(AttentionKind::kMla), 8);
+  refused(longcat.with("num_hidden_layers", "5"), ErrorCode::kParse, {"num_hidden_layers", "4 or 8"});
+  refused(longcat.without("num_layers").with("num_hidden_layers", "8"), ErrorCode::kInvalidArgument,
+          {"num_layers is missing"});
+}
+
+JsonText sparse_config() {
+  return mla_config()
+      .with("model_type", "\"glm_moe_dsa\"")
+      .with("index_topk", "2048")
+      .with("index_n_heads", "32")
+      .with("index_head_dim", "128");
+}
+
+int own_indexers(const ModelConfig& model, bool mtp) {
+  return static_cast<int>(
+      std::count_if(model.layers.begin(), model.layers.end(),
+                    [&](const mla::LayerCache& layer) { return layer.indexer && layer.mtp == mtp; }));
+}
+
+// 9: indexers, and their sharing.
+TEST(ModelTraps, Indexers) {
+  const ModelConfig every = parse(sparse_config());
+  EXPECT_EQ(own_indexers(every, false), 4);
+  EXPECT_EQ(own_indexers(every, true), 1);
+  EXPECT_TRUE(mla::is_sparse(every).yes);
+  EXPECT_NE(mla::is_sparse(every).reason.find("2048"), std::string::npos);
+  EXPECT_EQ(
+      own_indexers(parse(sparse_config().with("indexer_types", R"(["full", "shared", "shared", "full"])")),
+                   false),
+      2);
+  // The first 3, then every 4th: 0 1 2 6 10 of 12.
+  const JsonText frequency = sparse_config()
+                                 .with("num_hidden_layers", "12")
+                                 .with("index_topk_freq", "4")
+                                 .with("index_skip_topk_offset", "3");
+  EXPECT_EQ(own_indexers(parse(frequency), false), 5);
+  EXPECT_TRUE(parse(frequency).layers[6].indexer);
+  EXPECT_EQ(parse(sparse_config().with("index_kpool", "4")).indexer->key_pool, 4);
+  EXPECT_FALSE(parse(mla_config().with("index_topk", "null")).indexer.has_value());
+  refused(sparse_config().without("index_head_dim"), ErrorCode::kInvalidArgument,
+          {"index_head_dim is missing"});
+  refused(sparse_config().with("indexer_types", R"(["full"])"), ErrorCode::kParse, {"indexer_types"});
+  refused(sparse_config().with("indexer_types", R"(["full", "none", "full", "full"])"), ErrorCode::kParse,
+          {"'shared'"});
+  refused(sparse_config().with("index_topk_pattern", R"("FSSS")"), ErrorCode::kUnsupported,
+          {"index_topk_pattern"});
+}
+
+// 10: other names for the same facts.
+TEST(ModelTraps, OpenPanguNames) {
+  const ModelConfig model = parse({{"model_type", R"("pangu_ultra_moe")"},
+                                   {"num_hidden_layers", "4"},
+                                   {"hidden_size", "1024"},
+                                   {"num_attention_heads", "16"},
+                                   {"intermediate_size", "4096"},
+                                   {"vocab_size", "32000"},
+                                   {"attention_q_lora_dim", "384"},
+                                   {"attention_kv_lora_dim", "512"},
+                                   {"attention_qk_dim", "128"},
+                                   {"attention_qk_rope_dim", "64"},
+                                   {"attention_v_dim", "96"},
+                                   {"num_mtp_layers", "1"},
+                                   {"num_dense_layers", "2"},
+                                   {"num_routed_experts", "16"},
+                                   {"num_shared_experts", "1"},
+                                   {"num_experts_per_tok", "4"},
+                                   {"moe_intermediate_size", "256"},
+                                   {"sandwich_norm", "true"}});
+  EXPECT_EQ(*model.mla, (mla::MlaDims{16, 512, 64, 128, 96}));
+  EXPECT_EQ(model.q_lora_rank, 384);
+  EXPECT_EQ(model.num_mtp_layers, 1);
+  EXPECT_EQ(model.moe->first_dense_layers, 2);
+  EXPECT_EQ(model.moe->num_experts, 16);
+  EXPECT_EQ(model.norms_per_layer, 4);
+  EXPECT_EQ(note_of(model, "kv_lora_rank").from, "attention_kv_lora_dim");
+}
+
+TEST(ModelTraps, KimiNames) {
+  const ModelConfig model = parse(mla_config()
+                                      .without("n_routed_experts")
+                                      .without("n_shared_experts")
+                                      .without("num_experts_per_tok")
+                                      .with("num_experts", "64")
+                                      .with("num_shared_experts", "1")
+                                      .with("num_experts_per_token", "8")
+                                      .with("routed_expert_hidden_size", "512"));
+  EXPECT_EQ(model.moe->num_experts, 64);
+  EXPECT_EQ(model.moe->experts_per_token, 8);
+  EXPECT_EQ(model.moe->latent_size, 512);
+}
+
+TEST(ModelTraps, MistralParams) {
+  const JsonText params = {{"dim", "1024"},
+                           {"n_layers", "4"},
+                           {"n_heads", "16"},
+                           {"n_kv_heads", "16"},
+                           {"head_dim", "192"},
+                           {"hidden_dim", "4096"},
+                           {"vocab_size", "32000"},
+                           {"max_position_embeddings", "294912"},
+                           {"max_seq_len", "262144"},
+                           {"tied_embeddings", "true"},
+                           {"q_lora_rank", "384"},
+                           {"kv_lora_rank", "512"},
+                           {"qk_nope_head_dim", "128"},
+                           {"qk_rope_head_dim", "64"},
+                           {"v_head_dim", "128"},
+                           {"moe", R"({"num_experts": 8, "num_experts_per_tok": 2, "num_shared_experts": 1,
+                                       "expert_hidden_dim": 512, "first_k_dense_replace": 1, "route_every_n": 1})"},
+                           {"yarn", R"({"factor": 36, "original_max_position_embeddings": 8192, "alpha": 1,
+                                        "beta": 32, "apply_scale": false})"}};
+  const ModelConfig model = parse(params);
+  EXPECT_EQ(model.hidden_size, 1024);
+  EXPECT_EQ(model.max_position, 294912);
+  EXPECT_EQ(model.mla->latent_width(), 576);
+  EXPECT_EQ(model.moe->num_experts, 8);
+  EXPECT_EQ(model.moe->first_dense_layers, 1);
+  EXPECT_EQ(model.rope_type, "yarn");
+  EXPECT_DOUBLE_EQ(model.rope.factor, 36);
+  EXPECT_EQ(model.rope.attention_factor, 1.0);
+  EXPECT_TRUE(model.tie_word_embeddings);
+  EXPECT_EQ(model.architecture, "MistralLarge3ForCausalLM");
+  const JsonText plain = JsonText{{"dim", "4096"},         {"n_layers", "2"},         {"n_heads", "32"},
+                                  {"n_kv_heads", "8"},     {"head_dim", "128"},       {"hidden_dim", "14336"},
+                                  {"vocab_size", "32000"}, {"sliding_window", "4096"}};
+  EXPECT_EQ(parse(plain).layers.front().kind, AttentionKind::kGqa);
+  EXPECT_EQ(parse(plain).layers.front().window, 4096);
+}
+
+TEST(ModelTraps, TwoNamesMustAgree) {
+  EXPECT_EQ(parse(mla_config().with("num_experts", "64")).moe->num_experts, 64);
+  refused(mla_config().with("num_experts", "32"), ErrorCode::kInvalidArgument,
+          {"n_routed_experts is 64", "num_experts is 32"});
+}
+
+// 11: the model type is no key.
+TEST(ModelTraps, ModelTypeIsNoKey) {
+  const ModelConfig renamed = parse(
+      mla_config()
+          .with("model_type", "\"deepseek_ref\"")
+          .with(
+              "layer_types",
+              R"(["deepseek_sparse_attention", "deepseek_sparse_attention", "deepseek_sparse_attention", "deepseek_sparse_attention"])"));
+  EXPECT_EQ(renamed.count(AttentionKind::kMla), 4);
+  EXPECT_FALSE(renamed.indexer.has_value());
+  EXPECT_EQ(parse(mla_config().without("model_type").without("architectures")).count(AttentionKind::kMla), 4);
+  const ModelConfig unknown =
+      parse(gqa_config().with("model_type", "\"brand_new\"").with("architectures", R"(["NewForCausalLM"])"));
+  EXPECT_EQ(unknown.count(AttentionKind::kGqa), 8);
+  const bool said = std::any_of(unknown.notes.begin(), unknown.notes.end(), [](const mla::FieldNote& note) {
+    return note.from.find("'brand_new' is not a known one") != std::string::npos;
+  });
+  EXPECT_TRUE(said);
+  EXPECT_FALSE(mla::is_mla(unknown).yes);
+  // A DeepSeek-V2 class that states it uses ordinary attention (VL2-tiny).
+  const ModelConfig stated =
+      parse(mla_config().with("use_mla", "false").with("kv_lora_rank", "null").with("v_head_dim", "0"));
+  EXPECT_EQ(stated.count(AttentionKind::kMha), 4);
+  EXPECT_NE(mla::is_mla(stated).reason.find("use_mla is false"), std::string::npos);
+}
+
+JsonText v4_config() {
+  return {{"architectures", R"(["DeepseekV4ForCausalLM"])"},
+          {"model_type", R"("deepseek_v4")"},
+          {"num_hidden_layers", "4"},
+          {"hidden_size", "1024"},
+          {"num_attention_heads", "16"},
+          {"num_key_value_heads", "1"},
+          {"head_dim", "512"},
+          {"qk_rope_head_dim", "64"},
+          {"q_lora_rank", "256"},
+          {"o_lora_rank", "256"},
+          {"o_groups", "4"},
+          {"vocab_size", "32000"},
+          {"max_position_embeddings", "65536"},
+          {"sliding_window", "128"},
+          {"compress_ratios", "[0, 4, 128, 4, 0]"},
+          {"num_nextn_predict_layers", "1"},
+          {"index_topk", "512"},
+          {"index_n_heads", "8"},
+          {"index_head_dim", "128"},
+          {"n_routed_experts", "8"},
+          {"num_experts_per_tok", "2"},
+          {"moe_intermediate_size", "256"}};
+}
+
+// 12: DeepSeek-V4 is neither MLA nor GQA.
+TEST(ModelTraps, CompressedCache) {
+  const ModelConfig model = parse(v4_config());
+  EXPECT_FALSE(model.mla.has_value());
+  EXPECT_FALSE(mla::is_mla(model).yes);
+  EXPECT_TRUE(mla::is_sparse(model).yes);
+  EXPECT_EQ(model.count(AttentionKind::kCompressed), 4);
+  EXPECT_EQ(model.layers[1].compress_ratio, 4);
+  EXPECT_TRUE(model.layers[1].indexer);
+  EXPECT_FALSE(model.layers[2].indexer);
+  EXPECT_TRUE(model.layers[4].mtp);
+  EXPECT_EQ(model.layers[0].window, 128);
+  EXPECT_EQ(model.compressed->o_groups, 4);
+  refused(v4_config().without("compress_ratios"), ErrorCode::kInvalidArgument,
+          {"compress_ratios is missing"});
+  refused(v4_config().with("compress_ratios", "[4]"), ErrorCode::kParse, {"compress_ratios", "4 layers"});
+  refused(v4_config().without("sliding_window"), ErrorCode::kInvalidArgument, {"sliding_window is missing"});
+  EXPECT_EQ(parse(v4_config().with("model_type", "\"deepseek_ref\"")).count(AttentionKind::kCompressed), 4);
+}
+
+// 13: windows that are there but off.
+TEST(ModelTraps, Windows) {
+  const auto windows = [](const JsonText& config) {
+    const ModelConfig model = parse(config);
+    return std::count_if(model.layers.begin(), model.layers.end(),
+                         [](const mla::LayerCache& l) { return l.window > 0; });
+  };
+  const JsonText window = gqa_config().with("model_type", "\"mistral\"").with("sliding_window", "4096");
+  EXPECT_EQ(windows(window), 8);
+  EXPECT_EQ(windows(window.with("sliding_window", "null")), 0);
+  EXPECT_EQ(windows(window.with("use_sliding_window", "false")), 0);
+  EXPECT_EQ(windows(window.with("sliding_window", "131072")), 0);
+  EXPECT_EQ(windows(window.with("sliding_window_pattern", "4")), 6);
+  EXPECT_EQ(windows(window.with("model_type", "\"gemma2\"")), 4);
+  EXPECT_EQ(windows(window.with("model_type", "\"gemma3_text\"")), 7);
+  const JsonText qwen = window.with("model_type", "\"qwen2\"").with("use_sliding_window", "true");
+  EXPECT_EQ(windows(qwen.with("max_window_layers", "6")), 2);
+  EXPECT_NE(mla::is_sparse(parse(window)).reason.find("8 of 8 layers have a sliding window"),
+            std::string::npos);
+  EXPECT_FALSE(mla::is_sparse(parse(window)).yes);
+  refused(gqa_config().with("num_hidden_layers", "1").with("layer_types", R"(["sliding_attention"])"),
+          ErrorCode::kInvalidArgument, {"sliding_window is missing"});
+}
+
+TEST(ModelTraps, LayersOfTwoShapes) {
+  const ModelConfig mimo = parse(gqa_config()
+                                     .with("num_hidden_layers", "2")
+                                     .with("num_key_value_heads", "4")
+                                     .with("head_dim", "192")
+                                     .with("v_head_dim", "128")
+                                     .with("sliding_window", "128")
+                                     .with("hybrid_layer_pattern", "[0, 1]")
+                                     .with("swa_num_key_value_heads", "8")
+                                     .with("swa_head_dim", "192")
+                                     .with("swa_v_head_dim", "128"));
+  EXPECT_EQ(mimo.layers[0].kv_heads, 4);
+  EXPECT_EQ(mimo.layers[1].kv_heads, 8);
+  EXPECT_EQ(mimo.layers[0].head_dim_v, 128);
+  EXPECT_EQ(mimo.layers[1].window, 128);
+  const ModelConfig gemma = parse(gqa_config()
+                                      .with("num_hidden_layers", "2")
+                                      .with("head_dim", "256")
+                                      .with("sliding_window", "1024")
+                                      .with("layer_types", R"(["sliding_attention", "full_attention"])")
+                                      .with("num_global_key_value_heads", "4")
+                                      .with("global_head_dim", "512"));
+  EXPECT_EQ(gemma.layers[0].head_dim_k, 256);
+  EXPECT_EQ(gemma.layers[1].kv_heads, 4);
+  EXPECT_EQ(gemma.layers[1].head_dim_k, 512);
+  const ModelConfig shared = parse(gqa_config().with("num_kv_shared_layers", "3"));
+  EXPECT_EQ(shared.count(AttentionKind::kGqa), 5);
+  EXPECT_EQ(shared.count(AttentionKind::kNone), 3);
+}
+
+TEST(ModelTraps, KvHeads) {
+  EXPECT_EQ(parse(gqa_config().with("num_key_value_heads", "32")).count(AttentionKind::kMha), 8);
+  EXPECT_EQ(parse(gqa_config().with("num_key_value_heads", "1")).count(AttentionKind::kMqa), 8);
+  // The class of Llama-2 takes the query heads; other classes have other defaults.
+  EXPECT_EQ(parse(gqa_config().without("num_key_value_heads")).count(AttentionKind::kMha), 8);
+  const JsonText mistral = gqa_config().with("model_type", "\"mistral\"");
+  refused(mistral.without("num_key_value_heads"), ErrorCode::kInvalidArgument,
+          {"num_key_value_heads is missing"});
+  refused(mistral.with("num_key_value_heads", "null"), ErrorCode::kInvalidArgument,
+          {"num_key_value_heads is null"});
+  refused(gqa_config().with("num_key_value_heads", "5"), ErrorCode::kParse,
+          {"num_key_value_heads", "divisor", "32"});
+  refused(gqa_config().with("num_key_value_heads", "64"), ErrorCode::kParse, {"divisor"});
+}
+
+TEST(ModelTraps, SeparateBlocks) {
+  const JsonText nemotron = gqa_config()
+                                .with("model_type", "\"nemotron_h\"")
+                                .with("num_hidden_layers", "5")
+                                .with("hybrid_override_pattern", "\"ME*-M\"")
+                                .with("mamba_num_heads", "64")
+                                .with("mamba_head_dim", "64")
+                                .with("ssm_state_size", "128")
+                                .with("n_groups", "8")
+                                .with("conv_kernel", "4")
+                                .with("mamba_ssm_cache_dtype", "\"float32\"")
+                                .with("n_routed_experts", "8")
+                                .with("num_experts_per_tok", "2")
+                                .with("moe_intermediate_size", "512");
+  const ModelConfig model = parse(nemotron);
+  EXPECT_EQ(layers_of(model, AttentionKind::kGqa), (std::vector<int>{2}));
+  EXPECT_EQ(layers_of(model, AttentionKind::kRecurrent), (std::vector<int>{0, 4}));
+  EXPECT_TRUE(model.ffn[1].moe);
+  EXPECT_EQ(model.ffn[3].dense_count, 1);
+  EXPECT_EQ(model.ffn[0].dense_count, 0);
+  EXPECT_FALSE(model.ffn_gated);
+  EXPECT_EQ(model.norms_per_layer, 1);
+  EXPECT_EQ(model.recurrent->state_bytes(), 64 * 64 * 128 * 4 + (64 * 64 + 2 * 8 * 128) * 3 * 2);
+  const JsonText listed = nemotron.without("hybrid_override_pattern")
+                              .without("num_hidden_layers")
+                              .with("layers_block_type", R"(["mamba", "moe", "attention"])");
+  EXPECT_EQ(parse(listed).num_layers, 3);
+  refused(nemotron.with("hybrid_override_pattern", "\"MX\""), ErrorCode::kParse, {"hybrid_override_pattern"});
+  refused(nemotron.with("hybrid_override_pattern", "\"M\""), ErrorCode::kParse, {"5 layers"});
+  // Mamba fields without a rule that places the layers are not read as attention everywhere.
+  refused(nemotron.without("hybrid_override_pattern"), ErrorCode::kUnsupported, {"ssm_state_size"});
+}
+
+TEST(ModelTraps, SearchedArchitectures) {
+  const JsonText nas = gqa_config()
+                           .with("model_type", "\"nemotron-nas\"")
+                           .with("num_hidden_layers", "3")
+                           .with("num_key_value_heads", "null")
+                           .with("intermediate_size", "null")
+                           .with("block_configs", R"([
+      {"attention": {"n_heads_in_group": 8}, "ffn": {"ffn_mult": 2.625}},
+      {"attention": {"no_op": true, "n_heads_in_group": null}, "ffn": {"no_op": true}},
+      {"attention": {"n_heads_in_group": 32}, "ffn": {"ffn_mult": 5.25}}])");
+  const ModelConfig model = parse(nas);
+  EXPECT_EQ(model.layers[0].kv_heads, 4);
+  EXPECT_EQ(model.layers[1].kind, AttentionKind::kNone);
+  EXPECT_EQ(model.layers[2].kind, AttentionKind::kMqa);
+  EXPECT_EQ(model.ffn[0].dense_intermediate_size, 7168);
+  EXPECT_EQ(model.ffn[1].dense_count, 0);
+  refused(nas.with("num_hidden_layers", "4"), ErrorCode::kParse, {"block_configs", "4 layers"});
+  refused(nas.with("block_configs", "[{}, {}, {}]"), ErrorCode::kInvalidArgument,
+          {"block_configs[0].attention is missing"});
+}
+
+TEST(ModelTraps, ExpertLayers) {
+  const auto experts = [](const JsonText& config) {
+    std::vector<int> layers;
+    for (const mla::LayerFfn& ffn : parse(config).ffn) {
+      if (ffn.moe && !ffn.mtp) layers.push_back(ffn.model_layer);
+    }
+    return layers;
+  };
+  EXPECT_EQ(experts(mla_config()), (std::vector<int>{1, 2, 3}));
+  EXPECT_EQ(experts(mla_config().with("moe_layer_freq", "2")), (std::vector<int>{2}));
+  EXPECT_EQ(experts(mla_config().with("moe_layer_freq", "[0, 1, 0, 1]")), (std::vector<int>{1, 3}));
+  EXPECT_EQ(experts(mla_config().with("mlp_layer_types", R"(["dense", "sparse", "dense", "sparse"])")),
+            (std::vector<int>{1, 3}));
+  EXPECT_EQ(experts(mla_config().with("moe_layers_enum", "\"0,2\"")), (std::vector<int>{0, 2}));
+  EXPECT_EQ(experts(mla_config().with("decoder_sparse_step", "2").with("mlp_only_layers", "[1]")),
+            (std::vector<int>{3}));
+  EXPECT_TRUE(experts(gqa_config()).empty());
+  refused(mla_config().with("moe_layers_enum", "\"0,9\""), ErrorCode::kParse, {"moe_layers_enum"});
+  refused(mla_config().with("mlp_layer_types", R"(["dense"])"), ErrorCode::kParse, {"mlp_layer_types"});
+  refused(mla_config().without("num_experts_per_tok"), ErrorCode::kInvalidArgument,
+          {"num_experts_per_tok is missing"});
+  EXPECT_EQ(parse(mla_config()).moe->shared_intermediate_size, 1024);
+}
+
+TEST(ModelTraps, Rope) {
+  const ModelConfig yarn = parse(
+      mla_config()
+          .with("rope_theta", "50000")
+          .with("rope_scaling",
+                R"({"type": "yarn", "factor": 32, "original_max_position_embeddings": 4096, "beta_fast": 1.0,
+                          "beta_slow": 1.0, "mscale": 0.707, "mscale_all_dim": 0.5, "attention_factor": 1.25})"));
+  EXPECT_TRUE(yarn.rope.yarn);
+  EXPECT_DOUBLE_EQ(yarn.rope.theta, 50000);
+  EXPECT_DOUBLE_EQ(yarn.rope.factor, 32);
+  EXPECT_DOUBLE_EQ(yarn.rope.beta_fast, 1);
+  EXPECT_EQ(yarn.rope.mscale, 0.707);
+  EXPECT_EQ(yarn.rope.mscale_all_dim, 0.5);
+  EXPECT_EQ(yarn.rope.attention_factor, 1.25);
+  EXPECT_EQ(yarn.rope.dim, 64);
+  EXPECT_EQ(yarn.rope_layout, mla::RopeLayout::kInterleaved);
+  const ModelConfig five =
+      parse(mla_config().with("rope_parameters", R"({"rope_type": "default", "rope_theta": 8000000})"));
+  EXPECT_DOUBLE_EQ(five.rope.theta, 8e6);
+  EXPECT_FALSE(five.rope.yarn);
+  EXPECT_EQ(parse(mla_config().with("rope_interleave", "false")).rope_layout, mla::RopeLayout::kHalfSplit);
+  EXPECT_EQ(parse(gqa_config().with("rope_theta", "[5000000.0, 10000.0]")).rope.theta, 5e6);
+  EXPECT_EQ(
+      parse(gqa_config().with("rope_parameters",
+                              R"({"full_attention": {"rope_theta": 7.0, "rope_type": "proportional"}})"))
+          .rope_type,
+      "proportional");
+  refused(mla_config().with("rope_scaling", R"({"type": "yarn"})"), ErrorCode::kInvalidArgument,
+          {"rope_scaling.factor is missing"});
+  refused(mla_config().with("rope_scaling", R"({"type": "yarn", "factor": "40"})"), ErrorCode::kParse,
+          {"rope_scaling.factor", "'40'"});
+  refused(mla_config().with("rope_scaling", R"({"type": "yarn", "factor": NaN})"), ErrorCode::kParse,
+          {"factor", "NaN"});
+  refused(mla_config().with("rope_theta", "[]"), ErrorCode::kParse, {"rope_theta"});
+}
+
+TEST(ModelTraps, OtherKindsOfModel) {
+  refused(gqa_config().with("is_encoder_decoder", "true"), ErrorCode::kUnsupported, {"encoder-decoder"});
+  refused(gqa_config().with("cross_attention_layers", "[3]"), ErrorCode::kUnsupported,
+          {"cross_attention_layers"});
+  refused(gqa_config().with("swa_layers", "[1]"), ErrorCode::kUnsupported, {"swa_layers"});
+}
+
+}  // namespace
