@@ -157,6 +157,15 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
                                {"mla-memcalc examples -o md"});
   add_output(examples, options);
 
+  CLI::App& check =
+      command(app, options, Command::kCheck, "check", "Compare the planner with numbers that engines logged",
+              {"mla-memcalc check tests/data/capacity-cases.json", "mla-memcalc check my-run.json -o md"});
+  check.add_option("cases", options.cases, "A file of cases (configs/schema/cases.schema.json), or -")
+      ->type_name("FILE")
+      ->required()
+      ->group("Question");
+  cli::add_output_options(check, options.output);
+
   CLI::App& list =
       command(app, options, Command::kList, "list", "What can be named: models, gpus, engines, formats",
               {"mla-memcalc list models", "mla-memcalc list gpus -o json"});

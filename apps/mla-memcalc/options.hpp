@@ -10,7 +10,7 @@
 /// What the user asked for, as text: request.hpp turns it into numbers, so that errors speak one language.
 namespace mla::memcalc {
 
-enum class Command { kTable, kPlan, kSolve, kCompare, kExamples, kList };
+enum class Command { kTable, kPlan, kSolve, kCompare, kExamples, kList, kCheck };
 
 /// Options of every command that plans. Empty: the default of engine or model.
 struct RequestOptions {
@@ -29,6 +29,7 @@ struct Options {
   std::vector<std::string> models;  ///< table
   std::string unknown = "context";  ///< solve --for
   std::string what;                 ///< list
+  std::string cases;                ///< check
   std::string top = "10";           ///< compare
   bool names = false;               ///< list
   bool formulas = false;

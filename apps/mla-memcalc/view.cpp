@@ -88,6 +88,8 @@ Answer answer_to(const Options& options) {
       return examples_answer(options);
     case Command::kList:
       return list_answer(options);
+    case Command::kCheck:
+      return check_answer(options);
   }
   throw Error(ErrorCode::kInternal, "a command has no answer");
 }

@@ -28,6 +28,7 @@ struct Answer {
 [[nodiscard]] Answer table_answer(const Options& options);
 [[nodiscard]] Answer examples_answer(const Options& options);
 [[nodiscard]] Answer list_answer(const Options& options);
+[[nodiscard]] Answer check_answer(const Options& options);
 
 // ---- shared words -----------------------------------------------------------------------------------------
 
