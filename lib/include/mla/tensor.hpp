@@ -31,14 +31,10 @@ struct View {
       : data(pointer), extent(extents), stride(strides) {}
 
   [[nodiscard]] explicit operator bool() const noexcept { return data != nullptr; }
-  [[nodiscard]] T& operator()(std::int64_t i) const noexcept
-    requires(Rank == 1)
-  {
+  [[nodiscard]] T& operator()(std::int64_t i) const noexcept requires(Rank == 1) {
     return data[i * stride[0]];
   }
-  [[nodiscard]] T& operator()(std::int64_t i, std::int64_t j) const noexcept
-    requires(Rank == 2)
-  {
+  [[nodiscard]] T& operator()(std::int64_t i, std::int64_t j) const noexcept requires(Rank == 2) {
     return data[i * stride[0] + j * stride[1]];
   }
 };
