@@ -10,9 +10,12 @@
 #include "mla/export.h"
 #include "mla/shape.hpp"
 
-/// The definition of correct: attention in double precision (or, to see what single precision costs, in float), plain
-/// enough to be read. All arrays are packed row-major doubles; float arithmetic rounds inputs to float first.
-/// Threaded over (request, head) with a fixed partition: the same bits for any number of threads.
+/// The definition of correct: attention in double precision (or, to see what single precision costs, in
+/// float), plain enough to be read. All arrays are packed row-major doubles; float arithmetic rounds inputs
+/// to float first. Threaded over (request, head) with a fixed partition: the same bits for any number of
+/// threads, and for a request alone or in any batch. A key that no query sees is not read; a NaN in one that
+/// is seen reaches exactly the rows that see it. Every length is checked: kInvalidArgument names the array
+/// and both sizes.
 namespace mla::reference {
 
 enum class Arithmetic : std::uint8_t { kF64, kF32 };
@@ -24,9 +27,10 @@ struct Options {
   bool row_stats = false;
 };
 
-/// Per (token, head): the quantities the error model of docs/numerics.md needs. q, k and v are those of the form that
-/// ran: mla_expanded has d_qk = P+R and v = W_UV c; mla_absorbed has d_qk = L+R (absorbed q against latent rows), and
-/// its v statistics are of the latent rows pushed through W_UV too (v = W_UV c), so both forms agree on them.
+/// Per (token, head): the quantities the error model of docs/numerics.md needs. q, k and v are those of the
+/// form that ran: mla_expanded has d_qk = P+R and v = W_UV c; mla_absorbed has d_qk = L+R (absorbed q against
+/// latent rows), and its v statistics are of the latent rows pushed through W_UV too (v = W_UV c), so both
+/// forms agree on them.
 struct RowStats {
   double max_abs_dot = 0;     ///< max_j sum_d |q_d k_jd|, unscaled
   double max_rms_dot = 0;     ///< max_j sqrt(sum_d (q_d k_jd)^2), unscaled: how rounding q or k spreads
@@ -37,7 +41,8 @@ struct RowStats {
   double max_spread = 0;      ///< max over channels of sum_j w_j |v_j - o|
   double rms_p_round = 0;     ///< rms over channels of sqrt(sum_j (w_j v_j)^2): how rounding P spreads
   double max_p_round = 0;     ///< max over channels of the same
-  double rms_up_round = 0;    ///< mla_absorbed: rms over channels of sqrt(sum_l (W_UV,vl o_l)^2), o in the latent; else 0
+  double rms_up_round =
+      0;  ///< mla_absorbed: rms over channels of sqrt(sum_l (W_UV,vl o_l)^2), o latent; else 0
   double max_up_round = 0;    ///< mla_absorbed: max over channels of the same; else 0
   double max_up_dot = 0;      ///< mla_absorbed: max over channels of sum_l |W_UV,vl o_l|; else 0
   std::int64_t num_keys = 0;  ///< visible keys (with duplicates)
@@ -49,8 +54,8 @@ struct AttentionOutput {
   std::vector<RowStats> stats;  ///< [tokens, H] if asked for
 };
 
-/// Which keys each query sees: the mask, or topk explicit positions per token (entries outside [0, kv_len) are skipped,
-/// duplicates count as often as they stand).
+/// Which keys each query sees: the mask, or topk explicit positions per token (entries outside [0, kv_len)
+/// are skipped, duplicates count as often as they stand).
 struct Visibility {
   Mask mask;
   std::span<const std::int32_t> token_index;  ///< [tokens, topk] or empty
@@ -64,7 +69,7 @@ struct MhaProblem {
   int d_qk = 1, d_v = 1;
   std::span<const double> q;  ///< [tokens, H, d_qk]
   std::span<const double> k;  ///< [sum kv_len, Hkv, d_qk]
-  std::span<const double> v;  ///< [sum kv_len, Hkv, d_v]; empty: the first d_v channels of k (needs d_v <= d_qk)
+  std::span<const double> v;  ///< [sum kv_len, Hkv, d_v]; empty: the first d_v channels of k (d_v <= d_qk)
   Visibility visible;
   double softmax_scale = 0;
 };
@@ -81,24 +86,30 @@ struct MlaProblem {
   Visibility visible;
   double softmax_scale = 0;
 };
-/// forward_mha: k_h = [W_UK,h c | k_pe], v_h = W_UV,h c, then MHA with d_qk = P+R and d_v = V. out [tokens, H, V].
+/// forward_mha: k_h = [W_UK,h c | k_pe], v_h = W_UV,h c, then MHA with d_qk = P+R and d_v = V.
+/// out [tokens, H, V].
 [[nodiscard]] MLA_EXPORT AttentionOutput mla_expanded(const MlaProblem& problem, const Options& options = {});
 /// forward_mqa: qt_h = W_UK,h^T q_h, MQA over the latent rows, then W_UV. out [tokens, H, V].
 [[nodiscard]] MLA_EXPORT AttentionOutput mla_absorbed(const MlaProblem& problem, const Options& options = {});
-/// The middle of forward_mqa alone: MQA with d_qk = L+R, d_v = L. out [tokens, H, L]. w_uk and w_uv are not read.
+/// The middle of forward_mqa alone: MQA with d_qk = L+R, d_v = L. out [tokens, H, L]. w_uk and w_uv are not
+/// read.
 [[nodiscard]] MLA_EXPORT AttentionOutput mla_latent(const MlaProblem& problem, const Options& options = {});
 
 /// [tokens, H, P+R] -> [tokens, H, L+R]: latent part W_UK,h^T q_nope, rotary part copied.
 [[nodiscard]] MLA_EXPORT std::vector<double> absorb_query(const MlaDims& dims, std::span<const double> q,
-                                                          std::span<const double> w_uk, const Options& options = {});
+                                                          std::span<const double> w_uk,
+                                                          const Options& options = {});
 /// [tokens, H, L] -> [tokens, H, V]: W_UV,h o_h.
-[[nodiscard]] MLA_EXPORT std::vector<double> up_project_value(const MlaDims& dims, std::span<const double> latent_out,
+[[nodiscard]] MLA_EXPORT std::vector<double> up_project_value(const MlaDims& dims,
+                                                              std::span<const double> latent_out,
                                                               std::span<const double> w_uv,
                                                               const Options& options = {});
 
 /// Merges partial outputs of the same rows, e.g. of splits, chunks or context-parallel ranks:
-/// lse = log sum exp lse_i, out = sum exp(lse_i - lse) out_i; parts with lse -inf do not contribute, whatever their out.
-[[nodiscard]] MLA_EXPORT AttentionOutput merge(std::span<const AttentionOutput> parts, std::int64_t rows, int width);
+/// lse = log sum exp lse_i, out = sum exp(lse_i - lse) out_i; parts with lse -inf do not contribute, whatever
+/// their out. Needs at least one part.
+[[nodiscard]] MLA_EXPORT AttentionOutput merge(std::span<const AttentionOutput> parts, std::int64_t rows,
+                                               int width);
 
 /// Reads a paged cache to dense rows [sum kv_len, L+R], request after request, through decode_row.
 [[nodiscard]] MLA_EXPORT std::vector<double> gather_latent(const PagedLatentCache& cache, const MlaDims& dims,
