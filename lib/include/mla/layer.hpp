@@ -25,12 +25,12 @@ enum class RopeLayout : std::uint8_t {
 
 /// The three published readings of the same YaRN configuration; they differ in amplitude and in the softmax
 /// factor. With g(f, m) = 1 if f <= 1 else 0.1 m ln f + 1:
-///  kDeepSeek      frequencies change only if max_seq_len > original; amplitude 1; scale factor g(f, mscale)^2
-///                 (mscale 1 if absent), same condition
-///  kTransformers  amplitude = attention_factor if given, else g(f, mscale) / g(f, mscale_all_dim) if both are
-///                 truthy, else g(f, 1); scale factor g(f, mscale_all_dim)^2 if mscale_all_dim is truthy
-///  kVllm          amplitude = g(f, mscale) / g(f, mscale_all_dim) * attn_factor with defaults 1, 0, 1;
-///                 scale factor g(f, mscale_all_dim)^2
+/// kDeepSeek      frequencies change only if max_seq_len > original; amplitude 1; scale factor g(f, mscale)^2
+///                (mscale 1 if absent), same condition
+/// kTransformers  amplitude = attention_factor if given, else g(f, mscale) / g(f, mscale_all_dim) if both are
+///                truthy, else g(f, 1); scale factor g(f, mscale_all_dim)^2 if mscale_all_dim is truthy
+/// kVllm          amplitude = g(f, mscale) / g(f, mscale_all_dim) * attn_factor with defaults 1, 0, 1;
+///                scale factor g(f, mscale_all_dim)^2
 enum class YarnRule : std::uint8_t { kDeepSeek, kTransformers, kVllm };
 
 struct RopeParameters {
