@@ -16,6 +16,6 @@ say "4/5 mla-verify: does the reference agree with the golden vectors of another
 "$bin/mla-verify" golden tests/golden
 
 say "5/5 mla-bench: expanded against absorbed against windowed, on this machine's CPU"
-"$bin/mla-bench" run --spec smoke
+"$bin/mla-bench" run --spec smoke --out "build/$preset/first-run/$(date +%Y%m%dT%H%M%S)"
 
 say "Done. Next: $bin/mla-memcalc --help, $bin/mla-verify --help, $bin/mla-bench --help, and README.md."

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 MLA_PACKAGES=(g++ cmake ninja-build git ca-certificates pkg-config libcli11-dev libeigen3-dev nlohmann-json3-dev
-  libbenchmark-dev libgtest-dev libfmt-dev)
+  libbenchmark-dev libgtest-dev libfmt-dev libssl-dev)
 
 say() { printf '\n== %s\n' "$*"; }
 
