@@ -104,13 +104,14 @@ void CpuBackend::run_as(const AttentionShape& shape, const PlanOptions& options,
   const Batch batch = make_batch(call.requests, {shape.mask, call.token_index, shape.topk});
   const Input<Scalar> rows = gather_cache<Scalar>(batch, args.cache, dims, options.threads);
   const std::int64_t H = dims.num_heads, L = dims.kv_lora_rank;
-  const std::vector<Scalar> q = load_tensor<Scalar>(
+  const Input<Scalar> q = load_tensor<Scalar>(
       args.q, batch.tokens, H, latent ? dims.latent_width() : dims.head_width(), options.threads);
-  std::vector<Scalar> w_uk, w_uv;
-  if (!latent) {
-    w_uk = load_tensor<Scalar>(args.w_uk, H, dims.qk_nope_head_dim, L, options.threads);
-    w_uv = load_tensor<Scalar>(args.w_uv, H, dims.v_head_dim, L, options.threads);
-  }
+  const auto load_weight = [&](const ConstTensorRef& weight, std::int64_t width) {
+    return latent ? Input<Scalar>(std::vector<Scalar>{})
+                  : load_tensor<Scalar>(weight, H, width, L, options.threads);
+  };
+  const Input<Scalar> w_uk = load_weight(args.w_uk, dims.qk_nope_head_dim);
+  const Input<Scalar> w_uv = load_weight(args.w_uv, dims.v_head_dim);
   const Result<Scalar> result =
       attend(shape.space, MlaCall<Scalar>{dims, batch, q.data(), rows.data(), w_uk.data(), w_uv.data(),
                                           static_cast<Scalar>(args.softmax_scale), options.num_splits,

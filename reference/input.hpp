@@ -8,7 +8,7 @@
 
 namespace mla::reference::detail {
 
-/// A caller's doubles as Scalar: rounded copies for float, the array itself for double.
+/// A caller's numbers as Scalar: the array itself where that is what it holds, else a rounded copy.
 template <class Scalar>
 class Input {
  public:
@@ -22,6 +22,8 @@ class Input {
       view_ = owned_;
     }
   }
+  /// The caller's array itself.
+  explicit Input(std::span<const Scalar> values) requires(!std::is_same_v<Scalar, double>) : view_(values) {}
   /// Takes over values already converted.
   explicit Input(std::vector<Scalar>&& values) : owned_(std::move(values)), view_(owned_) {}
   Input(const Input&) = delete;

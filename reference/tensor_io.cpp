@@ -5,7 +5,10 @@
 
 #include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <span>
+#include <type_traits>
 
 #include "mla/error.hpp"
 #include "parallel.hpp"
@@ -48,11 +51,22 @@ void load_run(const void* data, DType dtype, std::int64_t offset, std::int64_t s
   }
 }
 
+template <class Scalar>
+bool holds_packed(const ConstTensorRef& tensor, std::int64_t d1, std::int64_t d2) {
+  constexpr DType kType = std::is_same_v<Scalar, double> ? DType::kF64 : DType::kF32;
+  return tensor.dtype == kType && tensor.stride[2] == 1 && tensor.stride[1] == d2 &&
+         tensor.stride[0] == d1 * d2 && reinterpret_cast<std::uintptr_t>(tensor.data) % alignof(Scalar) == 0;
+}
+
 }  // namespace
 
 template <class Scalar>
-std::vector<Scalar> load_tensor(const ConstTensorRef& tensor, std::int64_t d0, std::int64_t d1,
-                                std::int64_t d2, int threads) {
+Input<Scalar> load_tensor(const ConstTensorRef& tensor, std::int64_t d0, std::int64_t d1, std::int64_t d2,
+                          int threads) {
+  if (holds_packed<Scalar>(tensor, d1, d2)) {
+    return Input<Scalar>(
+        std::span(static_cast<const Scalar*>(tensor.data), static_cast<std::size_t>(d0 * d1 * d2)));
+  }
   std::vector<Scalar> values(static_cast<std::size_t>(d0 * d1 * d2));
   parallel_for(d0, threads, [&](std::int64_t i) {
     for (std::int64_t j = 0; j < d1; ++j) {
@@ -60,7 +74,7 @@ std::vector<Scalar> load_tensor(const ConstTensorRef& tensor, std::int64_t d0, s
                values.data() + (i * d1 + j) * d2);
     }
   });
-  return values;
+  return Input<Scalar>(std::move(values));
 }
 
 template <class Scalar>
@@ -77,9 +91,8 @@ void store_tensor(const std::vector<Scalar>& values, std::int64_t d1, std::int64
   });
 }
 
-template std::vector<double> load_tensor(const ConstTensorRef&, std::int64_t, std::int64_t, std::int64_t,
-                                         int);
-template std::vector<float> load_tensor(const ConstTensorRef&, std::int64_t, std::int64_t, std::int64_t, int);
+template Input<double> load_tensor(const ConstTensorRef&, std::int64_t, std::int64_t, std::int64_t, int);
+template Input<float> load_tensor(const ConstTensorRef&, std::int64_t, std::int64_t, std::int64_t, int);
 template void store_tensor(const std::vector<double>&, std::int64_t, std::int64_t, const TensorRef&, int);
 template void store_tensor(const std::vector<float>&, std::int64_t, std::int64_t, const TensorRef&, int);
 

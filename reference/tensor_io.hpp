@@ -4,16 +4,17 @@
 #include <cstdint>
 #include <vector>
 
+#include "input.hpp"
 #include "mla/tensor.hpp"
 
 /// Typed, strided tensors in and out of packed arrays of Scalar.
 namespace mla::reference::detail {
 
-/// The first extents[0] x extents[1] x extents[2] elements of a rank-3 tensor of f64, f32, bf16 or f16,
-/// packed.
+/// The first d0 x d1 x d2 elements of a rank-3 tensor of f64, f32, bf16 or f16, packed; the tensor's own memory
+/// where that is packed Scalar already.
 template <class Scalar>
-[[nodiscard]] std::vector<Scalar> load_tensor(const ConstTensorRef& tensor, std::int64_t d0, std::int64_t d1,
-                                              std::int64_t d2, int threads);
+[[nodiscard]] Input<Scalar> load_tensor(const ConstTensorRef& tensor, std::int64_t d0, std::int64_t d1,
+                                        std::int64_t d2, int threads);
 
 /// Writes packed values [rows, d1, d2] to a tensor of rank 2 (then d2 is 1) or 3, each rounded once to its
 /// type.
