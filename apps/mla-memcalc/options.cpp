@@ -157,6 +157,17 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
                                {"mla-memcalc examples -o md"});
   add_output(examples, options);
 
+  CLI::App& explain = command(
+      app, options, Command::kExplain, "explain", "What an engine's log says, and what explains its numbers",
+      {"mla-memcalc explain server.log --model deepseek-v3", "kubectl logs pod | mla-memcalc explain -"});
+  explain.add_option("log", options.log, "A log of vLLM, SGLang, TensorRT-LLM or llama.cpp, or -")
+      ->type_name("FILE")
+      ->default_str("-")
+      ->group("Question");
+  cli::often(text(explain, "--model", options.request.model, "MODEL", "Question",
+                  "Instead of the one the log names"));
+  add_output(explain, options);
+
   CLI::App& check =
       command(app, options, Command::kCheck, "check", "Compare the planner with numbers that engines logged",
               {"mla-memcalc check tests/data/capacity-cases.json", "mla-memcalc check my-run.json -o md"});

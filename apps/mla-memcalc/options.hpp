@@ -10,7 +10,7 @@
 /// What the user asked for, as text: request.hpp turns it into numbers, so that errors speak one language.
 namespace mla::memcalc {
 
-enum class Command { kTable, kPlan, kSolve, kCompare, kExamples, kList, kCheck };
+enum class Command { kTable, kPlan, kSolve, kCompare, kExamples, kList, kCheck, kExplain };
 
 /// Options of every command that plans. Empty: the default of engine or model.
 struct RequestOptions {
@@ -30,6 +30,7 @@ struct Options {
   std::string unknown = "context";  ///< solve --for
   std::string what;                 ///< list
   std::string cases;                ///< check
+  std::string log = "-";            ///< explain
   std::string top = "10";           ///< compare
   bool names = false;               ///< list
   bool formulas = false;

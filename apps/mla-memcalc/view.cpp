@@ -90,6 +90,8 @@ Answer answer_to(const Options& options) {
       return list_answer(options);
     case Command::kCheck:
       return check_answer(options);
+    case Command::kExplain:
+      return explain_answer(options);
   }
   throw Error(ErrorCode::kInternal, "a command has no answer");
 }

@@ -29,6 +29,7 @@ struct Answer {
 [[nodiscard]] Answer examples_answer(const Options& options);
 [[nodiscard]] Answer list_answer(const Options& options);
 [[nodiscard]] Answer check_answer(const Options& options);
+[[nodiscard]] Answer explain_answer(const Options& options);
 
 // ---- shared words -----------------------------------------------------------------------------------------
 

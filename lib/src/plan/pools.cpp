@@ -206,7 +206,11 @@ PoolSet pool_geometry(const PoolInputs& inputs, int stage) {
     const CacheSpec& one = specs.front();
     return spec.kind == one.kind && spec.block == one.block && spec.window == one.window;
   });
-  set.fluid = inputs.engine.pools == PoolKind::kCells || has_compressed(inputs.model);
+  const bool states = std::any_of(specs.begin(), specs.end(),
+                                  [](const CacheSpec& spec) { return spec.kind == GroupKind::kState; });
+  const bool no_share_for_states =
+      inputs.engine.pools == PoolKind::kPoolPerKind && states && inputs.engine.state_pool_ratio == 0;
+  set.fluid = inputs.engine.pools == PoolKind::kCells || has_compressed(inputs.model) || no_share_for_states;
   if (set.fluid || inputs.engine.pools == PoolKind::kPoolPerKind) {
     add_pools_by_kind(set, specs, stage);
   } else if (uniform) {

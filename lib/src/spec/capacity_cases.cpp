@@ -4,15 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
 #include "spec/case_model.hpp"
+#include "spec/text_file.hpp"
 
 namespace mla::spec {
 namespace {
@@ -224,14 +221,7 @@ std::vector<CapacityCase> parse_cases(std::string_view json_text, std::string_vi
 
 std::vector<CapacityCase> load_cases(const std::string& what, std::string_view stdin_text) {
   if (what == "-") return parse_cases(stdin_text, "stdin");
-  std::error_code code;
-  if (!std::filesystem::is_regular_file(what, code)) {
-    throw Error(ErrorCode::kIo, fmt::format("{} is no file that can be read", text::quoted(what)));
-  }
-  std::ifstream in(what, std::ios::binary);
-  const std::string content{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (!in) throw Error(ErrorCode::kIo, fmt::format("{} cannot be read", text::quoted(what)));
-  return parse_cases(content, what);
+  return parse_cases(read_text_file(what), what);
 }
 
 }  // namespace mla::spec

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/hypotheses.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "core/text.hpp"
+#include "mla/error.hpp"
+
+namespace mla::capacity {
+namespace {
+
+/// A choice and what it costs to assume it.
+template <class T>
+struct Choice {
+  T value;
+  int cost = 0;
+};
+
+template <class T>
+bool contains(const std::vector<Choice<T>>& choices, const T& value) {
+  return std::any_of(choices.begin(), choices.end(),
+                     [&](const Choice<T>& choice) { return choice.value == value; });
+}
+
+std::optional<KvFormat> format_named(const std::string& name) {
+  try {
+    return find_kv_format(name);
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+std::vector<Choice<KvFormat>> formats_of(const LogReading& log, const ModelConfig& model, int breadth) {
+  std::vector<Choice<KvFormat>> formats;
+  const auto add = [&](const std::string& name, int cost) {
+    const std::optional<KvFormat> format = format_named(name);
+    const bool known = std::any_of(formats.begin(), formats.end(), [&](const auto& choice) {
+      return format && choice.value.name == format->name;
+    });
+    if (format && !known) formats.push_back({*format, cost});
+  };
+  const std::optional<KvFormat> k = format_named(log.cache_dtype);
+  const std::optional<KvFormat> v = format_named(log.cache_dtype_v);
+  if (k && v && k->name != v->name && !k->mla_only && !v->mla_only) {
+    formats.push_back({mixed_kv_format(*k, *v), 0});
+  }
+  const bool fp8 = log.cache_dtype.starts_with("fp8");
+  if (fp8 && model.indexer) add("fp8_ds_mla", 0);
+  if (k) add(log.cache_dtype, fp8 && model.indexer ? 1 : 0);
+  if (log.cache_dtype.empty()) add("bf16", 0);
+  if (breadth > 0) {
+    for (const char* name : {"bf16", "fp8", "fp8_ds_mla", "fp8_per_token_head", "nvfp4", "nvfp4_ds_mla"}) {
+      add(name, 2);
+    }
+  }
+  return formats;
+}
+
+/// The rules the log's version names, else all of the engine, the newest first.
+std::vector<Choice<EngineRules>> engines_of(const LogReading& log, int breadth) {
+  const std::string name = log.engine.empty() ? "vllm" : log.engine;
+  std::vector<Choice<EngineRules>> engines;
+  try {
+    engines.push_back({find_engine(log.version.empty() ? name : name + "@" + log.version), 0});
+  } catch (const Error&) {
+    engines.push_back({find_engine(name), 0});
+  }
+  if (breadth > 0 && log.version.empty()) {
+    int cost = 0;
+    for (auto rules = all_engines().rbegin(); rules != all_engines().rend(); ++rules) {
+      if (rules->name == name && rules->since != engines.front().value.since)
+        engines.push_back({*rules, ++cost});
+    }
+  }
+  // llama.cpp's families differ in what MLA and window layers keep; -mla says, or the numbers do.
+  const bool cells = engines.front().value.pools == PoolKind::kCells;
+  if (!cells) return engines;
+  std::vector<Choice<EngineRules>> all;
+  for (const Choice<EngineRules>& engine : engines) {
+    for (const MlaStorage storage :
+         {MlaStorage::kLatent, MlaStorage::kLatentAndValue, MlaStorage::kExpanded}) {
+      for (const WindowRule window : {WindowRule::kWithBatch, WindowRule::kFullLength, WindowRule::kExact}) {
+        Choice<EngineRules> choice = engine;
+        choice.cost +=
+            (storage != engine.value.mla_storage ? 1 : 0) + (window != engine.value.window ? 1 : 0);
+        choice.value.mla_storage = storage;
+        choice.value.window = window;
+        if (choice.cost == engine.cost || breadth > 0) all.push_back(choice);
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<Choice<int>> blocks_of(const LogReading& log, const ModelConfig& model, const EngineRules& engine,
+                                   int breadth) {
+  std::vector<Choice<int>> blocks;
+  if (log.block > 0) blocks.push_back({log.block, 0});
+  const int usual = default_block(model, engine);
+  if (!contains(blocks, usual)) blocks.push_back({usual, log.block > 0 ? 2 : 0});
+  if (breadth > 0 && engine.pools != PoolKind::kCells) {
+    for (const int block : {16, 32, 64, 128, 256, 1}) {
+      if (!contains(blocks, block)) blocks.push_back({block, 2});
+    }
+  }
+  return blocks;
+}
+
+std::vector<Choice<Layout>> layouts_of(const LogReading& log, const ModelConfig& model, int breadth) {
+  Layout said{.tp = std::max(1, log.tp), .dp = 1, .pp = std::max(1, log.pp), .dcp = std::max(1, log.dcp)};
+  if (log.engine == "sglang" && log.dp > 1 && said.tp % log.dp == 0) said.tp /= log.dp;  // replicas inside tp
+  std::vector<Choice<Layout>> layouts{{said, 0}};
+  const auto add = [&](int tp, int pp, int dcp, int cost) {
+    Layout layout = said;
+    layout.tp = tp;
+    layout.pp = pp;
+    layout.dcp = dcp;
+    if (!contains(layouts, layout)) layouts.push_back({layout, cost});
+  };
+  if (breadth < 2) return layouts;
+  for (const int tp : {1, 2, 4, 8, 16}) {
+    if (log.tp > 0 && tp != said.tp) continue;
+    add(tp, said.pp, said.dcp, 2);
+    for (const int dcp : {2, 4, 8}) {
+      if (tp % dcp == 0 && log.dcp == 0) add(tp, said.pp, dcp, 4);
+    }
+    for (const int pp : {2, 4, 8}) {
+      if (log.pp == 0 && pp <= model.num_layers) add(tp, pp, said.dcp, 4);
+    }
+  }
+  return layouts;
+}
+
+bool possible(const Hypothesis& hypothesis, const ModelConfig& model, const LogReading& log) {
+  try {
+    validate(hypothesis.layout, model);
+    return !pool_geometry(hypothesis.inputs(model, log), 0).pools.empty();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInternal) throw;
+    return false;
+  }
+}
+
+}  // namespace
+
+PoolInputs Hypothesis::inputs(const ModelConfig& model, const LogReading& log) const {
+  return {.model = model,
+          .engine = engine,
+          .format = format,
+          .layout = layout,
+          .block = block,
+          .max_batched_tokens = log.batched_tokens > 0 ? log.batched_tokens : 8192,
+          .with_mtp = with_mtp};
+}
+
+std::string to_text(const Hypothesis& h) {
+  std::string text = fmt::format("cache format {}", h.format.name);
+  if (h.format.k.name != h.format.v.name) text += fmt::format(" and {} for V", h.format.v.name);
+  if (h.engine.pools != PoolKind::kCells) text += fmt::format(", blocks of {}", h.block);
+  text += fmt::format(", {}", to_text(h.layout));
+  if (h.with_mtp) text += ", prediction layers cached";
+  if (h.engine.mla_storage == MlaStorage::kExpanded) text += ", MLA stored as K and V heads";
+  if (h.engine.mla_storage == MlaStorage::kLatentAndValue) text += ", the latent stored again as V";
+  text += fmt::format(", rules of {}{}{}", h.engine.name, h.engine.since.empty() ? "" : " ", h.engine.since);
+  return text;
+}
+
+std::vector<Hypothesis> hypotheses(const LogReading& log, const ModelConfig& model, int breadth) {
+  std::vector<Hypothesis> all;
+  for (const auto& engine : engines_of(log, breadth)) {
+    for (const auto& format : formats_of(log, model, breadth)) {
+      for (const auto& layout : layouts_of(log, model, breadth)) {
+        for (const auto& block : blocks_of(log, model, engine.value, breadth)) {
+          for (const bool mtp : {false, true}) {
+            if (mtp && (model.num_mtp_layers == 0 || breadth == 0)) continue;
+            Hypothesis one{.engine = engine.value,
+                           .format = format.value,
+                           .layout = layout.value,
+                           .block = block.value,
+                           .with_mtp = mtp,
+                           .cost = engine.cost + format.cost + layout.cost + block.cost + (mtp ? 1 : 0)};
+            if (possible(one, model, log)) all.push_back(std::move(one));
+          }
+        }
+      }
+    }
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Hypothesis& a, const Hypothesis& b) { return a.cost < b.cost; });
+  return all;
+}
+
+}  // namespace mla::capacity

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mla/capacity.hpp"
+#include "plan/log_reader.hpp"
+#include "plan/pools.hpp"
+
+namespace mla::capacity {
+
+/// One way in which a log may have come about.
+struct Hypothesis {
+  EngineRules engine;
+  KvFormat format;
+  Layout layout;
+  int block = 0;
+  bool with_mtp = false;
+  int cost = 0;  ///< how far from what the log says or engines do by default
+  [[nodiscard]] PoolInputs inputs(const ModelConfig& model, const LogReading& log) const;
+};
+[[nodiscard]] std::string to_text(const Hypothesis& hypothesis);
+
+/// Those that the model can have, simplest first. `breadth` 0: only what the log says and defaults; 1: other
+/// formats, blocks, versions, prediction layers; 2: other layouts too.
+[[nodiscard]] std::vector<Hypothesis> hypotheses(const LogReading& log, const ModelConfig& model,
+                                                 int breadth);
+
+}  // namespace mla::capacity

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mla/export.h"
+
+/// Reads what serving engines log about memory, as users paste it: with prefixes, ranks, colours, several
+/// ranks mixed, cut lines.
+namespace mla::capacity {
+
+enum class LogKind : std::uint8_t {
+  kBudget,       ///< GiB a rank has for the cache
+  kTokens,       ///< tokens the pool holds
+  kConcurrency,  ///< x at `length` tokens
+  kNeed,         ///< GiB one sequence of the maximum length needs
+  kEstimate,     ///< estimated maximum length
+  kBlocks,       ///< GPU blocks
+  kWeights,      ///< GiB of weights on a rank
+  kCacheBytes,   ///< GiB of the whole cache, K and V together
+  kKeyBytes,     ///< GiB of K (llama.cpp: c^KV)
+  kValueBytes,   ///< GiB of V
+};
+[[nodiscard]] MLA_EXPORT std::string_view name_of(LogKind kind) noexcept;
+
+struct LogNumber {
+  LogKind kind = LogKind::kTokens;
+  double value = 0;
+  double half_digit = 0;    ///< half of the last printed digit: the true number is that near
+  double unit = 1;          ///< bytes of one: 2^30, 2^20; 1 for counts
+  std::int64_t length = 0;  ///< kConcurrency, kNeed: tokens of a sequence
+  std::string rank;         ///< "TP0", "PP1", "Worker_TP3", or empty
+  int line = 0;             ///< 1-based
+  std::string text;         ///< the line without colours, cut to a screen's width
+};
+
+/// Everything found. Empty or 0: not said.
+struct LogReading {
+  std::string engine, version, model, cache_dtype, cache_dtype_v, backend;
+  int tp = 0, pp = 0, dp = 0, dcp = 0, block = 0;
+  int mla_mode = -1;            ///< llama.cpp family: -mla
+  std::int64_t max_length = 0;  ///< maximum model length, or llama.cpp's context
+  std::int64_t batched_tokens = 0;
+  int padding_layers = -1;   ///< vLLM: "Add 1 padding layers"
+  double page_padding = -1;  ///< per cent
+  std::int64_t layers = 0;   ///< llama.cpp: n_layer
+  std::vector<LogNumber> numbers;
+  [[nodiscard]] bool empty() const noexcept { return numbers.empty(); }
+};
+
+/// Never throws for what the text holds; rubbish gives an empty reading.
+[[nodiscard]] MLA_EXPORT LogReading read_log(std::string_view text);
+
+}  // namespace mla::capacity

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+// mla-memcalc as a user meets it: answers, formats, exit codes.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "run_program.hpp"
+
+namespace {
+
+using mla::test::run_program;
+using mla::test::RunResult;
+
+RunResult memcalc(const std::vector<std::string>& arguments, const std::string& stdin_text = {}) {
+  std::vector<std::string> all = arguments;
+  all.insert(all.end(), {"--config-dir", MLA_SOURCE_DIR "/configs"});
+  return run_program(MLA_MEMCALC, all, {.stdin_text = stdin_text});
+}
+
+std::string line_of(const std::string& text, std::size_t number) {
+  std::istringstream in(text);
+  std::string line;
+  for (std::size_t i = 0; i <= number && std::getline(in, line); ++i) {
+  }
+  return line;
+}
+
+std::string file_text(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void expect_has(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" is not in:\n" << text;
+}
+
+TEST(MemcalcPlan, AnswersOnTheFirstLine) {
+  const RunResult run = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  expect_has(line_of(run.out, 0), "fits 24 sequences (3 on each of 8 replicas), limited by the KV cache");
+  expect_has(line_of(run.out, 0), "8 x NVIDIA H200");
+  expect_has(line_of(run.out, 0), "DP8+EP8");
+  expect_has(line_of(run.out, 1), "TP8 holds 4");
+  expect_has(run.out, "GiB a GPU");
+  expect_has(run.out, "GB a GPU");
+}
+
+TEST(MemcalcPlan, WarnsWhereTensorParallelismReplicatesTheLatent) {
+  const RunResult run = memcalc(
+      {"plan", "deepseek-v3", "--gpu", "H200", "--gpus", "8", "--context", "128k", "--attention", "tp"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_has(line_of(run.out, 0), "fits 4 sequences");
+  expect_has(line_of(run.out, 1), "DP8+EP8 holds 24");
+  expect_has(run.out, "warning: tp 8 replicates the latent cache");
+}
+
+TEST(MemcalcPlan, SaysWhatWouldMakeTheWishFit) {
+  const RunResult run = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k",
+                                 "--concurrency", "64", "--attention", "dp"});
+  EXPECT_EQ(run.exit_code, 1);
+  expect_has(line_of(run.out, 0), "64 sequences do not fit, only 24");
+  expect_has(line_of(run.out, 1), "64 sequences fit with:");
+  expect_has(line_of(run.out, 1), "--context ");
+  expect_has(line_of(run.out, 1), "--cache fp8 --context ");
+  expect_has(line_of(run.out, 1), " GPUs (DP");
+  const RunResult fits = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k",
+                                  "--concurrency", "24", "--attention", "dp"});
+  EXPECT_EQ(fits.exit_code, 0);
+  expect_has(line_of(fits.out, 0), "24 sequences fit");
+}
+
+TEST(MemcalcPlan, DoesNotFitIsExitOne) {
+  const RunResult weights = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--context", "4k"});
+  EXPECT_EQ(weights.exit_code, 1);
+  expect_has(line_of(weights.out, 0), "does not fit. Weights");
+  const RunResult sequence = memcalc(
+      {"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--attention", "tp", "--kv-memory", "1GiB"});
+  EXPECT_EQ(sequence.exit_code, 1);
+  expect_has(line_of(sequence.out, 0), "not one such sequence fits; the longest is 15,");
+}
+
+TEST(MemcalcPlan, ReproducesALoggedPool) {
+  // vllm#20665
+  const RunResult run = memcalc({"plan",        "deepseek-v2-lite",
+                                 "--gpu",       "l4",
+                                 "--gpus",      "4",
+                                 "--tp",        "2",
+                                 "--pp",        "2",
+                                 "--block",     "16",
+                                 "--kv-memory", "12.13GiB,11.33GiB",
+                                 "--context",   "1k",
+                                 "--engine",    "vllm@0.9",
+                                 "-o",          "json"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_has(run.out, "\"schema_version\"");
+  expect_has(run.out, "\"kind\": \"memcalc.plan\"");
+  expect_has(run.out, "\"layout\": \"PP2xTP2\"");
+  expect_has(run.out, "\"stages\"");
+}
+
+TEST(MemcalcPlan, FormulasShowEveryNumber) {
+  const RunResult run =
+      memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k", "--formulas"});
+  EXPECT_EQ(run.exit_code, 0);
+  for (const char* part :
+       {"61 layers x (512 + 64) x 2 B", "floor(0.9 x 150,119,383,040)", "8 replicas x 3",
+        "weights.attention.q_b", "58 layers x 32 experts x 3 x", "assumption", "ceil(131,072 / 64)"}) {
+    expect_has(run.out, part);
+  }
+}
+
+TEST(MemcalcPlan, ReadsAConfigFromStdin) {
+  const std::string config =
+      R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 32,
+    "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336,
+    "vocab_size": 128256, "max_position_embeddings": 131072, "torch_dtype": "bfloat16"})";
+  const RunResult run = memcalc({"plan", "-", "--gpu", "l40s", "--context", "8k"}, config);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_has(line_of(run.out, 0), "fits ");
+}
+
+TEST(MemcalcSolve, AnswersEachQuestion) {
+  const std::vector<std::string> base = {"solve",     "deepseek-v3", "--gpu",         "h200",
+                                         "--gpus",    "8",           "--attention",   "dp",
+                                         "--context", "128k",        "--concurrency", "24"};
+  const auto ask = [&](const std::string& unknown) {
+    std::vector<std::string> arguments = base;
+    arguments.insert(arguments.end(), {"--for", unknown});
+    return memcalc(arguments);
+  };
+  const RunResult context = ask("context");
+  EXPECT_EQ(context.exit_code, 0) << context.err;
+  expect_has(line_of(context.out, 0), "24 sequences fit up to ");
+  expect_has(line_of(ask("concurrency").out, 0), "24 sequences of 131,072 tokens fit");
+  expect_has(line_of(ask("gpus").out, 0), "8 x NVIDIA H200");
+  expect_has(line_of(ask("utilization").out, 0), "fit from utilization 0.8");
+  const RunResult none =
+      memcalc({"solve", "deepseek-v3", "--gpu", "l4", "--context", "128k", "--for", "utilization"});
+  EXPECT_EQ(none.exit_code, 1);
+}
+
+TEST(MemcalcCompare, RanksLayouts) {
+  const RunResult run =
+      memcalc({"compare", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_has(line_of(run.out, 0), "TP8+DCP8 holds most, 39 sequences");
+  EXPECT_LT(run.out.find("TP8+DCP8", run.out.find('\n')), run.out.find("DP8+EP8"));
+}
+
+TEST(MemcalcTable, CsvIsGolden) {
+  const RunResult run =
+      memcalc({"table", "deepseek-v3", "deepseek-v3.2", "kimi-k2", "glm-5.2", "kimi-linear", "glm-4.7-flash",
+               "minicpm3-4b", "llama-3.1-70b", "gemma-3-27b", "gpt-oss-120b", "-o", "csv"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.out, file_text(MLA_TEST_DATA "/cli/golden/memcalc_table.csv"));
+}
+
+TEST(MemcalcTable, AllModelsWithoutAName) {
+  const RunResult run = memcalc({"table"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_has(line_of(run.out, 0), "A token takes from ");
+  for (const char* model :
+       {"deepseek-v3", "kimi-k3", "longcat-flash", "mistral-small-4", "deepseek-v4-flash"}) {
+    expect_has(run.out, model);
+  }
+  const RunResult formulas = memcalc({"table", "deepseek-v3.2", "--formulas", "-o", "md"});
+  expect_has(formulas.out, "61 layers x (128 + 4 scale) B");
+  expect_has(formulas.out, "128 heads x (192 + 128) x 2 B");
+}
+
+TEST(MemcalcExamples, BothLinesAreShown) {
+  const RunResult run = memcalc({"examples"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_has(run.out, "document prints");
+  expect_has(run.out, "corrected");
+  expect_has(run.out, "32,768 B");
+  expect_has(run.out, "81,920 B");
+  for (const char* format : {"json", "csv", "md"}) {
+    EXPECT_EQ(memcalc({"examples", "-o", format, "--formulas"}).exit_code, 0) << format;
+  }
+}
+
+TEST(MemcalcList, NamesEverything) {
+  expect_has(memcalc({"list", "models"}).out, "deepseek-v3");
+  expect_has(memcalc({"list", "gpus"}).out, "NVIDIA H200");
+  expect_has(memcalc({"list", "engines"}).out, "tensorrt-llm");
+  expect_has(memcalc({"list", "formats"}).out, "fp8_ds_mla");
+  const RunResult names = memcalc({"list", "gpus", "--names"});
+  EXPECT_EQ(names.exit_code, 0);
+  expect_has(names.out, "\nh200\n");
+}
+
+struct BadInput {
+  std::vector<std::string> arguments;
+  std::string sentence;  ///< part of it
+};
+
+TEST(MemcalcErrors, EachBadInputGetsASentenceAndExitTwo) {
+  const std::vector<std::string> plan = {"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8"};
+  const auto with = [&](std::vector<std::string> more) {
+    std::vector<std::string> all = plan;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const BadInput cases[] = {
+      {{"plan"}, "model"},
+      {{"plan", "deepseek-v3"}, "--gpu"},
+      {{"plan", "deepseek-v33", "--gpu", "h200"}, "deepseek-v33"},
+      {{"plan", "/no/such/config.json", "--gpu", "h200"}, "/no/such/config.json"},
+      {{"plan", "deepseek-v3", "--gpu", "h2000"}, "h2000"},
+      {with({"--context", "12x"}), "12x"},
+      {with({"--context", "0"}), "--context is 0"},
+      {with({"--context", "-1"}), "-1"},
+      {with({"--context", "99999999999999999999"}), "99999999999999999999"},
+      {with({"--concurrency", "none"}), "none"},
+      {with({"--gpus", "0"}), "--gpus is 0"},
+      {with({"--gpus", "1m"}), "--gpus"},
+      {with({"--attention", "mixed"}), "mixed"},
+      {with({"--tp", "3"}), "--gpus is 8"},
+      {with({"--tp", "8", "--dcp", "3"}), "dcp 3"},
+      {with({"--ep", "3", "--attention", "dp"}), "ep 3"},
+      {with({"--pp", "2", "--stages", "30,30"}), "60 layers"},
+      {with({"--stages", "30,x"}), "x"},
+      {with({"--cache", "bf17"}), "bf17"},
+      {with({"--cache", "fp8_ds_mla", "--cache-v", "q8_0"}), "fp8_ds_mla"},
+      {{"plan", "llama-3.1-70b", "--gpu", "h200", "--gpus", "8", "--cache", "fp8_ds_mla"}, "fp8_ds_mla"},
+      {with({"--block", "0"}), "--block is 0"},
+      {with({"--block", "20"}), "multiple of 8"},
+      {{"plan", "deepseek-v3.2", "--gpu", "h200", "--gpus", "8", "--block", "16"}, "64"},
+      {with({"--engine", "vlm"}), "vlm"},
+      {with({"--engine", "vllm@new"}), "new"},
+      {with({"--mla-storage", "twice"}), "twice"},
+      {with({"--utilization", "1.5"}), "1.5"},
+      {with({"--utilization", "nan"}), "nan"},
+      {with({"--utilization", "high"}), "high"},
+      {with({"--weights", "fp3"}), "fp3"},
+      {with({"--expert-weights", "fp3"}), "fp3"},
+      {with({"--weight-bytes", "80"}), "80"},
+      {with({"--activations", "2Gib"}), "2Gib"},
+      {with({"--gpu-memory", "-1GiB"}), "-1GiB"},
+      {with({"--kv-memory", "1GiB,2GiB"}), "2 cache budgets"},
+      {with({"--batched-tokens", "0"}), "--batched-tokens is 0"},
+      {with({"-o", "xml"}), "xml"},
+      {with({"--contex", "128k"}), "--contex"},
+      {{"table", "nothing-like-it"}, "nothing-like-it"},
+      {{"list", "planets"}, "planets"},
+      {{"list"}, "what"},
+      {{"solve", "deepseek-v3", "--gpu", "h200", "--for", "price"}, "price"},
+      {{"compare", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--tp", "8"}, "compare tries all layouts"},
+      {{"plann"}, "plann"},
+  };
+  for (const BadInput& bad : cases) {
+    const RunResult run = memcalc(bad.arguments);
+    std::string line;
+    for (const std::string& word : bad.arguments) line += word + ' ';
+    EXPECT_EQ(run.exit_code, 2) << line << run.err;
+    EXPECT_EQ(run.out, "") << line;
+    EXPECT_NE(run.err.find(bad.sentence), std::string::npos) << line << "said: " << run.err;
+    EXPECT_EQ(run.err.rfind("mla-memcalc: error: ", 0), 0u) << line << run.err;
+  }
+}
+
+TEST(MemcalcErrors, ConfigsThatCannotBeRead) {
+  const BadInput texts[] = {
+      {{"{"}, "stdin"},
+      {{"[]"}, "stdin"},
+      {{"{\"model_type\": \"deepseek_v3\", \"num_hidden_layers\": 61}"}, "hidden_size"},
+      {{"not json at all"}, "stdin"},
+      {{""}, "stdin"},
+  };
+  for (const BadInput& bad : texts) {
+    const RunResult run = memcalc({"plan", "-", "--gpu", "h200"}, bad.arguments[0]);
+    EXPECT_EQ(run.exit_code, 2) << bad.arguments[0] << run.err;
+    EXPECT_EQ(run.out, "");
+  }
+}
+
+TEST(MemcalcErrors, AFullDiskIsNotSilence) {
+  const RunResult run = run_program(MLA_MEMCALC, {"list", "engines"}, {.stdout_path = "/dev/full"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_NE(run.err, "");
+}
+
+}  // namespace
