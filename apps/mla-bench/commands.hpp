@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,7 +25,41 @@ struct RunRequest {
   std::string command_line;  ///< for the records
   cli::Output output;
 };
-[[nodiscard]] int run(const RunRequest& request);
+[[nodiscard]] int answer(const RunRequest& request);
+
+struct CompareRequest {
+  std::string base, now;  ///< folders or files
+  std::string threshold = "3%";
+  std::string fail_on = "slower";
+  std::string where;
+  cli::Output output;
+};
+[[nodiscard]] int answer(const CompareRequest& request);
+
+struct ReportRequest {
+  std::vector<std::string> paths;  ///< folders or files
+  std::string x = "kv", y = "time_us", by = "backend", facet = "batch";
+  std::string where;
+  std::string format = "table";  ///< table, json, csv, md, html, svg, png
+  std::string chart = "lines";   ///< lines, roofline, speedup (svg, png)
+  std::string to;                ///< file; empty: stdout
+  std::string command_line;
+  cli::Output output;
+};
+[[nodiscard]] int answer(const ReportRequest& request);
+
+struct RerunRequest {
+  std::string path;
+  std::int64_t row = 0;  ///< 1-based; 0: all
+  std::string threshold = "3%";
+  std::string fail_on = "slower";
+  std::string max_time, noise;  ///< as in run, or empty
+  std::string out = "none";
+  std::string memory_limit;
+  std::string command_line;
+  cli::Output output;
+};
+[[nodiscard]] int answer(const RerunRequest& request);
 
 struct ListRequest {
   std::string what;    ///< backends, models, gpus, specs, axes
@@ -32,6 +67,6 @@ struct ListRequest {
   bool names = false;  ///< one name a line, for shells
   cli::Output output;
 };
-[[nodiscard]] int list(const ListRequest& request);
+[[nodiscard]] int answer(const ListRequest& request);
 
 }  // namespace mla::bench

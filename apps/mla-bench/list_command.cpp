@@ -139,7 +139,7 @@ Table table_of(const ListRequest& request) {
 
 }  // namespace
 
-int list(const ListRequest& request) {
+int answer(const ListRequest& request) {
   report::Document document;
   document.kind = "bench.list." + request.what;
   document.tables.push_back(table_of(request));

@@ -7,7 +7,6 @@ int main(int argc, char** argv) {
     std::optional<int> exit_code;
     const bench::Request request = bench::read_command_line(argc, argv, exit_code);
     if (exit_code) return *exit_code;
-    if (const auto* list = std::get_if<bench::ListRequest>(&request)) return bench::list(*list);
-    return bench::run(std::get<bench::RunRequest>(request));
+    return std::visit([](const auto& wanted) { return bench::answer(wanted); }, request);
   });
 }

@@ -2,6 +2,7 @@
 #include "options.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -73,6 +74,104 @@ void add_run(CLI::App& root, RunRequest& request) {
   cli::add_output_options(*app, request.output);
 }
 
+void add_comparison_options(CLI::App& app, std::string& threshold, std::string& fail_on) {
+  app.add_option("--threshold", threshold, "Changes up to this do not matter")
+      ->type_name("PERCENT")
+      ->default_str("3%")
+      ->group("Rule");
+  app.add_option("--fail-on", fail_on, "What makes the exit code 1; broken points always count as slower")
+      ->type_name("slower|any|none")
+      ->default_str("slower")
+      ->group("Rule");
+}
+
+void add_report(CLI::App& root, ReportRequest& request) {
+  CLI::App* app = root.add_subcommand("report", "Tables, charts and a one-file HTML page from runs");
+  cli::set_examples(*app,
+                    {"mla-bench report results/host/2026-08-22-smoke -o html --to smoke.html",
+                     "mla-bench report RUN --x kv --y gbps --by backend --facet batch -o svg --to kv.svg",
+                     "mla-bench report RUN --where 'window=4k,kv>=32k' -o md"});
+  app->add_option("runs", request.paths, "Files or folders of runs")
+      ->type_name("PATH")
+      ->required()
+      ->group("What");
+  cli::often(app->add_option("--where", request.where, "Only rows like this: 'window=4k,kv>=32k,backend!=x'")
+                 ->type_name("CONDITIONS")
+                 ->group("What"));
+  app->add_option("--x", request.x, "Column across")
+      ->type_name("COLUMN")
+      ->default_str(request.x)
+      ->group("Chart");
+  app->add_option("--y", request.y, "Column up")->type_name("COLUMN")->default_str(request.y)->group("Chart");
+  app->add_option("--by", request.by, "Column that makes lines")
+      ->type_name("COLUMN")
+      ->default_str(request.by)
+      ->group("Chart");
+  app->add_option("--facet", request.facet, "Column that makes panels, or none")
+      ->type_name("COLUMN")
+      ->default_str(request.facet)
+      ->group("Chart");
+  app->add_option("--chart", request.chart, "What svg and png show")
+      ->type_name("lines|roofline|speedup")
+      ->default_str(request.chart)
+      ->group("Chart");
+  cli::often(app->add_option("-o,--output", request.format, "Format")
+                 ->type_name("table|json|csv|md|html|svg|png")
+                 ->default_str(request.format)
+                 ->group("Output"));
+  cli::often(app->add_option("--to", request.to, "File, never overwritten")
+                 ->type_name("FILE")
+                 ->default_str("stdout")
+                 ->group("Output"));
+}
+
+void add_compare(CLI::App& root, CompareRequest& request) {
+  CLI::App* app =
+      root.add_subcommand("compare", "Two runs, point by point: SAME, FASTER, SLOWER, AMBIGUOUS or BROKEN");
+  cli::set_examples(*app,
+                    {"mla-bench compare base/ now/", "mla-bench compare base/ now/ --threshold 5% -o md"});
+  app->add_option("base", request.base, "File or folder of the earlier run")
+      ->type_name("PATH")
+      ->required()
+      ->group("What");
+  app->add_option("now", request.now, "File or folder of the later run")
+      ->type_name("PATH")
+      ->required()
+      ->group("What");
+  app->add_option("--where", request.where, "Only rows like this: 'window=4k,kv>=32k'")
+      ->type_name("CONDITIONS")
+      ->group("What");
+  add_comparison_options(*app, request.threshold, request.fail_on);
+  cli::add_output_options(*app, request.output);
+}
+
+void add_rerun(CLI::App& root, RerunRequest& request) {
+  CLI::App* app =
+      root.add_subcommand("rerun", "Measure the points of a run again, with the same inputs, and compare");
+  cli::set_examples(*app,
+                    {"mla-bench rerun results/host/2026-08-22-smoke", "mla-bench rerun run.jsonl --row 3"});
+  app->add_option("run", request.path, "File or folder of the run")
+      ->type_name("PATH")
+      ->required()
+      ->group("What");
+  cli::often(app->add_option("--row", request.row, "Only this record, counted from 1")
+                 ->type_name("COUNT")
+                 ->default_str("all")
+                 ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
+                 ->group("What"));
+  add_comparison_options(*app, request.threshold, request.fail_on);
+  app->add_option("--noise", request.noise, "As in run")->type_name("PERCENT")->group("Measurement");
+  app->add_option("--max-time", request.max_time, "As in run")->type_name("DURATION")->group("Measurement");
+  app->add_option("--memory-limit", request.memory_limit, "As in run")
+      ->type_name("SIZE")
+      ->group("Measurement");
+  app->add_option("--out", request.out, "Folder for the new records, never overwritten; none keeps nothing")
+      ->type_name("DIR")
+      ->default_str(request.out)
+      ->group("Output");
+  cli::add_output_options(*app, request.output);
+}
+
 void add_list(CLI::App& root, ListRequest& request) {
   CLI::App* app = root.add_subcommand("list", "Show what there is: backends, models, gpus, specs or axes");
   cli::set_examples(*app,
@@ -105,8 +204,11 @@ std::vector<std::string> with_default_command(int argc, char** argv) {
 }  // namespace
 
 Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) {
-  RunRequest run_request;
-  ListRequest list_request;
+  RunRequest run;
+  ReportRequest report;
+  CompareRequest compare;
+  RerunRequest rerun;
+  ListRequest list;
   CLI::App app("", "mla-bench");
   cli::setup_root(
       app,
@@ -114,17 +216,24 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
       {"mla-bench run --spec smoke", "mla-bench list backends",
        "mla-bench run --backend all --batch 1q1s1k,8q1s1k --window full,256"});
   app.require_subcommand(1);
-  add_run(app, run_request);
-  add_list(app, list_request);
+  add_run(app, run);
+  add_report(app, report);
+  add_compare(app, compare);
+  add_rerun(app, rerun);
+  add_list(app, list);
 
   std::vector<std::string> words = with_default_command(argc, argv);
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   exit_code = cli::parse(app, static_cast<int>(words.size()), pointers.data());
-  if (app.got_subcommand("list")) return list_request;
-  for (int i = 0; i < argc; ++i) run_request.command_line += fmt::format("{}{}", i == 0 ? "" : " ", argv[i]);
-  return run_request;
+  const std::string line = fmt::format("{}", fmt::join(argv, argv + argc, " "));
+  run.command_line = report.command_line = rerun.command_line = line;
+  if (app.got_subcommand("list")) return list;
+  if (app.got_subcommand("report")) return report;
+  if (app.got_subcommand("compare")) return compare;
+  if (app.got_subcommand("rerun")) return rerun;
+  return run;
 }
 
 }  // namespace mla::bench

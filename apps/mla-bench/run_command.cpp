@@ -2,39 +2,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
+#include <cstdio>
+#include <filesystem>
 #include <map>
-#include <memory>
-#include <optional>
 
 #include "commands.hpp"
 #include "core/text.hpp"
 #include "mla/backend.hpp"
 #include "mla/error.hpp"
-#include "run/environment.hpp"
-#include "run/store.hpp"
-#include "run/sweep_run.hpp"
-#include "run/threads.hpp"
-#include "spec/values.hpp"
+#include "report/findings.hpp"
+#include "session.hpp"
 #include "sweep_view.hpp"
-#include "view.hpp"
 
 namespace mla::bench {
 namespace {
 
 namespace fs = std::filesystem;
 using report::BenchRecord;
-
-constexpr double kAssumedMemory = 0x1p32;
-
-/// Backends "all" stands for: those whose tensors live where this machine has memory.
-std::vector<std::string> backends_here() {
-  std::vector<std::string> names;
-  for (const Backend* backend : backends()) {
-    if (!backend->info().on_device) names.emplace_back(backend->info().name);
-  }
-  return names;
-}
 
 /// A run to be continued knows its own sweep.
 spec::SweepSpec start_spec(const RunRequest& request) {
@@ -56,21 +40,6 @@ spec::SweepSpec effective_spec(const RunRequest& request) {
   return spec;
 }
 
-/// Memory that can be had without swapping, as the kernel tells.
-double available_memory() {
-  std::ifstream stream("/proc/meminfo");
-  for (std::string word; stream >> word;) {
-    double kib = 0;
-    if (word == "MemAvailable:" && stream >> kib) return kib * 1024;
-  }
-  return kAssumedMemory;
-}
-
-double memory_limit(const RunRequest& request) {
-  if (request.memory_limit.empty()) return available_memory() / 2;
-  return static_cast<double>(spec::parse_size(request.memory_limit, "--memory-limit"));
-}
-
 void check_output(const RunRequest& request) {
   if (request.resume && (request.out.empty() || request.out == "none")) {
     throw Error(ErrorCode::kInvalidArgument, "--resume needs --out: the folder of the run to continue");
@@ -80,32 +49,6 @@ void check_output(const RunRequest& request) {
                 fmt::format("{} exists, and a run never overwrites", text::quoted(request.gbench_json)));
   }
 }
-
-/// Where records go while the sweep runs; nothing at all for --out none.
-class Keeper {
- public:
-  Keeper(const RunRequest& request, const spec::SweepSpec& spec, const report::Environment& environment) {
-    if (request.out == "none") return;
-    const fs::path folder =
-        !request.out.empty()
-            ? fs::path(request.out)
-            : run::unused_folder(fs::path("results") / "host" /
-                                 fmt::format("{}-{}", run::utc_now().substr(0, 10), spec.name));
-    store_ = std::make_unique<run::RecordStore>(folder / "run.jsonl", request.resume);
-    if (!request.resume) run::RecordStore(folder / "spec.json", false).append(spec::print_spec(spec));
-    store_->append(report::to_json_line(environment));
-  }
-  void keep(const BenchRecord& record) {
-    if (store_) store_->append(report::to_json_line(record));
-  }
-  /// The folder, or empty.
-  [[nodiscard]] std::string folder() const {
-    return store_ ? store_->path().parent_path().string() : std::string();
-  }
-
- private:
-  std::unique_ptr<run::RecordStore> store_;
-};
 
 /// Records of the run being continued; their points are not measured again.
 std::vector<BenchRecord> earlier_records(const RunRequest& request, run::SweepOptions& options) {
@@ -133,11 +76,11 @@ void show(const RunRequest& request, const spec::Sweep& sweep, std::vector<Bench
   report::Document document;
   document.kind = "bench.run";
   if (!sweep.question.empty()) document.headline.push_back(sweep.question);
-  document.headline.push_back(tally(records));
+  document.headline.push_back(report::tally(records));
   const bool for_people =
       request.output.format == report::Format::kTable || request.output.format == report::Format::kMarkdown;
   document.tables.push_back(report::record_table(records, !for_people));
-  document.notes = findings(records);
+  document.notes = report::findings(records);
   document.notes.push_back(fmt::format(
       "ceilings measured in this run: {:.1f} GB/s of memory reads, {:.0f} GFLOP/s f32, {:.0f} GFLOP/s f64",
       ceilings.read_bytes_per_s / 1e9, ceilings.f32_flops / 1e9, ceilings.f64_flops / 1e9));
@@ -147,21 +90,9 @@ void show(const RunRequest& request, const spec::Sweep& sweep, std::vector<Bench
   cli::print(document, output);
 }
 
-int exit_code(const run::SweepOutcome& outcome) {
-  if (outcome.interrupted) return cli::kInterrupted;
-  bool any_ok = false;
-  bool any_unsupported = false;
-  for (const BenchRecord& record : outcome.records) {
-    if (record.status == "wrong" || record.status == "error") return cli::kCheckFailed;
-    any_ok = any_ok || record.status == "ok";
-    any_unsupported = any_unsupported || record.status == "unsupported";
-  }
-  return any_unsupported && !any_ok ? cli::kMachine : cli::kOk;
-}
-
 }  // namespace
 
-int run(const RunRequest& request) {
+int answer(const RunRequest& request) {
   check_output(request);
   const spec::SweepSpec spec = effective_spec(request);
   if (request.print_spec) {
@@ -174,7 +105,7 @@ int run(const RunRequest& request) {
   run::SweepOptions options;
   options.driver.filter = request.filter;
   options.driver.json_out = request.gbench_json;
-  options.memory_limit = memory_limit(request);
+  options.memory_limit = memory_limit(request.memory_limit);
   if (request.dry_run) return dry_run(sweep, options.memory_limit, request.output);
 
   std::vector<BenchRecord> records = earlier_records(request, options);
@@ -184,23 +115,13 @@ int run(const RunRequest& request) {
                 fmt::format("no point of the sweep matches the filter {}", text::quoted(request.filter)),
                 "--dry-run shows the points");
   }
-  cli::install_interrupt_handler();
-  const int threads = run::hardware_threads();
-  const run::HostCeilings ceilings = run::measure_ceilings(threads);
-  const report::Environment environment = run::capture_environment(request.command_line, threads, ceilings);
-  options.env = environment.id;
-  Keeper keeper(request, spec, environment);
-
-  run::SweepOutcome outcome;
-  {
-    report::Progress progress("bench", static_cast<std::int64_t>(total), !request.output.quiet);
-    outcome = run::run_sweep(sweep, ceilings, options,
-                             {.stop = cli::interrupted,
-                              .on_start = [&](std::string_view name) { progress.step(name); },
-                              .on_record = [&](const BenchRecord& record) { keeper.keep(record); }});
-  }
+  Keeper keeper(request.out, request.resume,
+                spec);  // before the machine is looked at: a bad folder is told at once
+  const Session session(request.command_line, request.output);
+  keeper.keep(session.environment());
+  const run::SweepOutcome outcome = session.measure(sweep, options, &keeper);
   records.insert(records.end(), outcome.records.begin(), outcome.records.end());
-  show(request, sweep, std::move(records), ceilings, keeper.folder());
+  show(request, sweep, std::move(records), session.ceilings(), keeper.folder());
   if (outcome.interrupted) {
     fmt::print(stderr, "mla-bench: interrupted after {} of {} points{}\n", outcome.records.size(), total,
                keeper.folder().empty()

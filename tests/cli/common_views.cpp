@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+
 #include "command_tree.hpp"
 #include "mla/error.hpp"
 #include "run_program.hpp"

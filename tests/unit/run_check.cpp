@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "mla/backend.hpp"
+#include "mla/error.hpp"
 #include "run/point.hpp"
 #include "run/sampled_check.hpp"
 #include "run/sweep_run.hpp"

@@ -82,7 +82,7 @@ class ScriptedTimer final : public Timer {
  public:
   explicit ScriptedTimer(std::vector<double> script) : script_(std::move(script)) {}
   [[nodiscard]] std::string_view name() const noexcept override { return "scripted"; }
-  [[nodiscard]] double resolution() const noexcept override { return 1e-9; }
+  [[nodiscard]] double resolution() const noexcept override { return 0x1p-30; }
   [[nodiscard]] double measure(const std::function<void()>& call, int calls) override {
     for (int i = 0; i < calls; ++i) call();
     return script_[measured++ % script_.size()];
@@ -134,7 +134,7 @@ TEST(Sampler, TakesOneSampleEvenWithNoTimeLeft) {
 }
 
 TEST(Sampler, ShortCallsAreGroupedUntilTheTimerResolvesThem) {
-  ScriptedTimer timer({2e-8});  // 1000 resolutions of 1 ns: 50 calls
+  ScriptedTimer timer({20 * 0x1p-30});  // 1000 resolutions: 50 calls
   int calls = 0;
   const Samples s = sample(
       timer, kRule, [&] { ++calls; }, nullptr, nullptr);
@@ -143,7 +143,7 @@ TEST(Sampler, ShortCallsAreGroupedUntilTheTimerResolvesThem) {
 }
 
 TEST(Sampler, PreparesBeforeEverySampleAndThenTimesSingleCalls) {
-  ScriptedTimer timer({2e-8});
+  ScriptedTimer timer({20 * 0x1p-30});
   int prepared = 0;
   const Samples s = sample(
       timer, kRule, [] {}, [&] { ++prepared; }, nullptr);

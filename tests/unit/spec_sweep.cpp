@@ -173,7 +173,6 @@ TEST(SweepErrors, NameTheKeyItsOriginAndTheValue) {
                          {"phase", "both", "'both'"},
                          {"dtype", "int3", "int3"},
                          {"cache", "fp2", "fp2"},
-                         {"batch", "32x", "32x"},
                          {"dims", "h4/z9", "'z9'"},
                          {"dims", "h4/h4", "'h4'"},
                          {"dims", "l", "'l'"},
@@ -214,6 +213,11 @@ TEST(SweepErrors, NameTheKeyItsOriginAndTheValue) {
         return resolve(with(small_spec(), {{"kv", "2"}, {"q_len", "5"}}), kBackends);
       },
       ErrorCode::kInvalidArgument, {"2", "5"});
+  expect_error(
+      [&] {
+        return resolve(with(small_spec(), {{"batch", "32x"}}), kBackends);
+      },
+      ErrorCode::kParse, {"'batch'", "--batch", "32x"});
   expect_error([&] { return resolve(small_spec(), {}); }, ErrorCode::kInvalidArgument, {"no backend"});
 }
 

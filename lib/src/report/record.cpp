@@ -36,8 +36,8 @@ const std::vector<ShapeColumn>& shape_columns() {
       {{"window", "window"},
        [](const AttentionShape& s) -> Cell {
          if (s.topk > 0) return fmt::format("topk{}", s.topk);
-         if (!s.mask.causal) return "full";
-         return s.mask.window ? fmt::format("{}", *s.mask.window) : std::string("causal");
+         if (!s.mask.causal) return "not causal";
+         return s.mask.window ? fmt::format("{}", *s.mask.window) : std::string("full");
        }},
       {{"sink", "sink"}, [](const AttentionShape& s) -> Cell { return std::int64_t{s.mask.sink}; }},
       {{"block_size", "block"}, [](const AttentionShape& s) -> Cell { return std::int64_t{s.block_size}; }},
@@ -48,13 +48,13 @@ const std::vector<ShapeColumn>& shape_columns() {
 
 using R = BenchRecord;
 const std::vector<RecordField>& fields() {
-  static const std::vector<RecordField> list{{{"backend", "backend"}, &R::backend, true},
-                                             {{"model", "model"}, &R::model, true},
-                                             {{"device", "device"}, &R::device, true},
-                                             {{"cache_state", "caches"}, &R::cache_state, true},
-                                             {{"timer", "timer"}, &R::timer, true},
-                                             {{"num_splits", "splits"}, &R::num_splits, true},
-                                             {{"threads", "threads"}, &R::threads, true},
+  static const std::vector<RecordField> list{{{"backend", "backend"}, &R::backend, true, true},
+                                             {{"model", "model"}, &R::model, true, true},
+                                             {{"device", "device"}, &R::device, true, true},
+                                             {{"cache_state", "caches"}, &R::cache_state, true, true},
+                                             {{"timer", "timer"}, &R::timer, true, true},
+                                             {{"num_splits", "splits"}, &R::num_splits, true, true},
+                                             {{"threads", "threads"}, &R::threads, true, true},
                                              {{"status", "status"}, &R::status, true},
                                              {{"time_us", "time us", 1}, &R::time_us, true},
                                              {{"time_low_us", "low us", 1}, &R::time_low_us},
@@ -67,6 +67,8 @@ const std::vector<RecordField>& fields() {
                                              {{"calls_per_sample", "calls"}, &R::calls_per_sample},
                                              {{"gbps", "GB/s", 2}, &R::gbps, true},
                                              {{"gflops", "GFLOP/s", 2}, &R::gflops, true},
+                                             {{"ceiling_gbps", "ceiling GB/s", 1}, &R::ceiling_gbps},
+                                             {{"ceiling_gflops", "ceiling GFLOP/s", 0}, &R::ceiling_gflops},
                                              {{"floor_us", "floor us", 1}, &R::floor_us, true},
                                              {{"of_floor", "of floor", 3}, &R::of_floor, true},
                                              {{"bound", "bound"}, &R::bound, true},
@@ -90,8 +92,12 @@ const std::vector<RecordField>& fields() {
   return list;
 }
 
-Cell get_key(const BenchRecord& record) {
-  return record.key;
+/// Whether a column is worth a person's eye: not where every record has nothing, no forced number or no trouble.
+bool tells(std::span<const BenchRecord> records, const RecordField& field) {
+  return std::ranges::any_of(records, [&](const BenchRecord& record) {
+    const Cell cell = get(record, field);
+    return cell != Cell{} && cell != Cell{std::int64_t{0}} && cell != Cell{std::string("ok")};
+  });
 }
 
 }  // namespace
@@ -114,38 +120,58 @@ std::string identity(const BenchRecord& record) {
                      record.device, record.cache_state, record.timer, record.num_splits, record.threads);
 }
 
+std::vector<Column> axis_columns() {
+  std::vector<Column> columns;
+  for (const RecordField& field : fields()) {
+    if (field.axis) columns.push_back(field.column);
+    if (field.column.key == "backend") {  // then the axes of the shape
+      for (const ShapeColumn& c : shape_columns()) columns.push_back(c.column);
+    }
+  }
+  return columns;
+}
+
+std::vector<Cell> axis_cells(const BenchRecord& record) {
+  const AttentionShape shape = parse_shape(record.key);
+  std::vector<Cell> cells;
+  for (const RecordField& field : fields()) {
+    if (field.axis) cells.push_back(get(record, field));
+    if (field.column.key == "backend") {
+      for (const ShapeColumn& c : shape_columns()) cells.push_back(c.get(shape));
+    }
+  }
+  return cells;
+}
+
 Table record_table(std::span<const BenchRecord> records, bool all) {
   Table table{"points", "", {}, {}};
-  if (all) table.columns.push_back({"key", "key"});
-  const auto add_shape = [&] {
-    for (const ShapeColumn& c : shape_columns()) table.columns.push_back(c.column);
-  };
-  bool any_reason = false;
-  for (const BenchRecord& record : records) any_reason = any_reason || !record.reason.empty();
   const auto wanted = [&](const RecordField& field) {
-    return all || (field.in_table && (field.column.key != "reason" || any_reason));
+    return all || (field.in_table && tells(records, field));
   };
-  bool shape_added = false;
+  std::vector<const RecordField*> rest;
+  std::vector<std::size_t> kept_axes;  // of axis_columns
+  const std::vector<Column> axes = axis_columns();
   for (const RecordField& field : fields()) {
-    if (!wanted(field)) continue;
-    table.columns.push_back(field.column);
-    if (!shape_added) add_shape();  // backend first, then the axes
-    shape_added = true;
+    if (!field.axis && wanted(field)) rest.push_back(&field);
   }
+  const auto is_silent = [&](const Column& column) {
+    const auto field =
+        std::ranges::find(fields(), column.key, [](const RecordField& f) { return f.column.key; });
+    return field != fields().end() && !wanted(*field);
+  };
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    if (!is_silent(axes[i])) kept_axes.push_back(i);
+  }
+  if (all) table.columns.push_back({"key", "key"});
+  for (const std::size_t i : kept_axes) table.columns.push_back(axes[i]);
+  for (const RecordField* field : rest) table.columns.push_back(field->column);
   table.columns.push_back({"flags", "flags"});
   for (const BenchRecord& record : records) {
-    const AttentionShape shape = parse_shape(record.key);
     std::vector<Cell> row;
-    if (all) row.push_back(get_key(record));
-    bool shape_done = false;
-    for (const RecordField& field : fields()) {
-      if (!wanted(field)) continue;
-      row.push_back(get(record, field));
-      if (!shape_done) {
-        for (const ShapeColumn& c : shape_columns()) row.push_back(c.get(shape));
-      }
-      shape_done = true;
-    }
+    if (all) row.emplace_back(record.key);
+    const std::vector<Cell> cells = axis_cells(record);
+    for (const std::size_t i : kept_axes) row.push_back(cells[i]);
+    for (const RecordField* field : rest) row.push_back(get(record, *field));
     row.push_back(record.flags.empty() ? Cell{} : Cell{fmt::format("{}", fmt::join(record.flags, " "))});
     table.rows.push_back(std::move(row));
   }

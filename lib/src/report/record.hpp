@@ -56,6 +56,8 @@ struct BenchRecord {
   std::optional<double> plan_us;
   std::optional<double> bytes, flops, least_flops;  ///< run::Work
   std::optional<double> gbps, gflops;
+  std::optional<double> ceiling_gbps,
+      ceiling_gflops;  ///< of this machine, measured in the same run (or nominal: modelled)
   std::optional<double> floor_us, of_floor;  ///< of_floor = floor / time, 1 is the limit of this machine
   std::string bound;                         ///< which ceiling the floor is made of: "memory", "compute"
   std::optional<double> tokens_per_s;        ///< new tokens through this one layer
@@ -82,6 +84,10 @@ struct RunFile {
 /// Throws kIo, or kParse naming file and line: malformed JSON (but for an unfinished last line), a wrong type, a newer schema.
 [[nodiscard]] RunFile read_run(const std::filesystem::path& file);
 [[nodiscard]] RunFile parse_run(std::string_view text, std::string_view origin);
+
+/// What a record was measured at, axis by axis ("backend", "heads", "batch", "kv", "window", ...): columns and their cells.
+[[nodiscard]] std::vector<Column> axis_columns();
+[[nodiscard]] std::vector<Cell> axis_cells(const BenchRecord& record);
 
 /// The columns of a result table, one truth for terminal, CSV, Markdown and JSON. `all`: also those only of interest to
 /// programs (raw identity, intervals, command).

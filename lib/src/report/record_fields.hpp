@@ -15,6 +15,7 @@ struct RecordField {
   Column column;  ///< key in JSON and CSV, title and digits in tables
   Member member;
   bool in_table = false;  ///< shown to people; all fields are shown to programs
+  bool axis = false;      ///< says what was measured, not how it went
 };
 
 [[nodiscard]] std::span<const RecordField> record_fields();

@@ -184,7 +184,10 @@ void PointRunner::measure(const Backend& backend, const spec::SweepPoint& point,
 }
 
 void PointRunner::add_floor(report::BenchRecord& record) const {
-  const double compute = *record.least_flops / std::max(ceilings_.f32_flops, ceilings_.f64_flops);
+  const double rate = std::max(ceilings_.f32_flops, ceilings_.f64_flops);
+  record.ceiling_gbps = ceilings_.read_bytes_per_s / 1e9;
+  record.ceiling_gflops = rate / 1e9;
+  const double compute = *record.least_flops / rate;
   // Warm data may come from the caches, whose rate was not measured: then only the arithmetic is a floor.
   const double memory = record.cache_state == "cold" ? *record.bytes / ceilings_.read_bytes_per_s : 0;
   const double floor = std::max(compute, memory);

@@ -11,19 +11,6 @@
 namespace mla::spec {
 namespace {
 
-/// "0.5%" -> 0.005.
-double parse_percent(std::string_view text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, status] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
-  if (status != std::errc{} || std::string_view(stop, static_cast<std::size_t>(end - stop)) != "%" ||
-      !(value > 0 && value <= 100)) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is not a share", text::quoted(text)),
-                "write it like 1% or 0.5%, above 0 and at most 100");
-  }
-  return value / 100;
-}
-
 /// "50ms" -> 0.05 seconds.
 double parse_duration(std::string_view text) {
   double value = 0;
@@ -44,6 +31,18 @@ double parse_duration(std::string_view text) {
 
 }  // namespace
 
+double parse_percent(std::string_view text, std::string_view what) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [stop, status] = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  if (status != std::errc{} || std::string_view(stop, static_cast<std::size_t>(end - stop)) != "%" ||
+      !(value > 0 && value <= 100)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}, not a share", what, text::quoted(text)),
+                "write it like 1% or 0.5%, above 0 and at most 100");
+  }
+  return value / 100;
+}
+
 Measure measure_of(const SweepSpec& spec) {
   const auto read = [&](std::string_view key, auto parse) {
     return with_context(spec, key, [&] { return parse(spec.settings.find(key)->second.text); });
@@ -58,7 +57,7 @@ Measure measure_of(const SweepSpec& spec) {
     });
   };
   Measure measure;
-  measure.rule.noise = read("noise", parse_percent);
+  measure.rule.noise = read("noise", [](const std::string& text) { return parse_percent(text, "noise"); });
   measure.rule.min_samples = static_cast<int>(count("min_samples", 1, 100'000));
   measure.rule.max_samples = static_cast<int>(count("max_samples", 1, 100'000));
   measure.rule.min_time = read("min_time", parse_duration);

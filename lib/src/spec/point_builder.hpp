@@ -31,7 +31,4 @@ class PointBuilder {
   std::map<std::string, MlaDims> models_;
 };
 
-/// The "measure" half of a spec.
-[[nodiscard]] Measure measure_of(const SweepSpec& spec);
-
 }  // namespace mla::spec

@@ -112,6 +112,12 @@ struct Sweep {
 /// more than 100000 points are refused.
 [[nodiscard]] Sweep resolve(const SweepSpec& spec, std::span<const std::string> backends);
 
+/// The "measure" half of a spec alone. Throws kInvalidArgument naming key, origin and value.
+[[nodiscard]] Measure measure_of(const SweepSpec& spec);
+
+/// "0.5%" -> 0.005. Throws kInvalidArgument unless it is in (0 %, 100 %].
+[[nodiscard]] double parse_percent(std::string_view text, std::string_view what);
+
 /// The options that make `mla-bench run` measure just this point again.
 [[nodiscard]] std::string command_for(const SweepPoint& point, const Measure& measure);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "view.hpp"
+#include "report/findings.hpp"
 
 #include <fmt/format.h>
 
@@ -8,10 +8,8 @@
 
 #include "mla/shape.hpp"
 
-namespace mla::bench {
+namespace mla::report {
 namespace {
-
-using report::BenchRecord;
 
 /// Times of the same thing under different names of one axis: group -> name -> microseconds.
 using Times = std::map<std::string, std::map<std::string, double>>;
@@ -98,4 +96,4 @@ std::string tally(std::span<const BenchRecord> records) {
   return text;
 }
 
-}  // namespace mla::bench
+}  // namespace mla::report

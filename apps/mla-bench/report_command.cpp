@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "commands.hpp"
+#include "core/text.hpp"
+#include "mla/error.hpp"
+#include "report/chart.hpp"
+#include "report/findings.hpp"
+#include "report/gnuplot.hpp"
+#include "report/html.hpp"
+#include "report/where.hpp"
+#include "run_files.hpp"
+
+namespace mla::bench {
+namespace {
+
+namespace fs = std::filesystem;
+
+report::ChartRequest chart_of(const ReportRequest& request) {
+  return {.x = request.x,
+          .y = request.y,
+          .by = request.by,
+          .facet = request.facet == "none" ? "" : request.facet};
+}
+
+std::string title_of(const report::RunFile& run) {
+  return run.records.empty() || run.records.front().spec.empty()
+             ? "MLA attention"
+             : fmt::format("MLA attention: {}", run.records.front().spec);
+}
+
+std::string draw(const ReportRequest& request, const report::RunFile& run) {
+  const report::Picture picture = request.format == "png" ? report::Picture::kPng : report::Picture::kSvg;
+  if (request.chart == "roofline") return report::run_gnuplot(report::roofline_script(run.records, picture));
+  if (request.chart == "speedup") return report::run_gnuplot(report::speedup_script(run.records, picture));
+  if (request.chart != "lines") {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--chart {} is not known", text::quoted(request.chart)),
+                "allowed are lines, roofline and speedup");
+  }
+  const report::Table all = report::record_table(run.records, true);
+  const report::ChartRequest chart = chart_of(request);
+  const std::vector<report::Panel> panels = report::make_panels(all, chart);
+  return report::run_gnuplot(
+      report::line_script(panels, all.columns[report::column_index(all.columns, chart.x)].title,
+                          all.columns[report::column_index(all.columns, chart.y)].title, picture));
+}
+
+std::string html(const ReportRequest& request, const report::RunFile& run) {
+  return report::render_html({.title = title_of(run),
+                              .question = "",
+                              .findings = report::findings(run.records),
+                              .records = run.records,
+                              .environments = run.environments,
+                              .chart = chart_of(request),
+                              .command = request.command_line});
+}
+
+report::Document document_of(const ReportRequest& request, const report::RunFile& run) {
+  report::Document document;
+  document.kind = "bench.report";
+  document.headline.push_back(report::tally(run.records));
+  const bool for_people = request.format == "table" || request.format == "md";
+  document.tables.push_back(report::record_table(run.records, !for_people));
+  document.notes = report::findings(run.records);
+  return document;
+}
+
+/// Never over a file that is there.
+void deliver(const ReportRequest& request, const std::string& content) {
+  if (request.to.empty()) return cli::write_stdout(content);
+  if (fs::exists(request.to)) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} exists already", text::quoted(request.to)),
+                "choose another --to");
+  }
+  std::ofstream stream(request.to, std::ios::binary);
+  stream << content;
+  stream.close();
+  if (!stream) throw Error(ErrorCode::kIo, fmt::format("cannot write {}", text::quoted(request.to)));
+}
+
+}  // namespace
+
+int answer(const ReportRequest& request) {
+  report::RunFile run = read_runs(request.paths);
+  if (run.records.empty()) throw Error(ErrorCode::kInvalidArgument, "the runs hold no record");
+  select(run.records, request.where);
+  if (request.format == "html") {
+    deliver(request, html(request, run));
+  } else if (request.format == "svg" || request.format == "png") {
+    deliver(request, draw(request, run));
+  } else {
+    cli::Output output = request.output;
+    output.format = report::parse_format(request.format);
+    output.fold_constant_columns = true;
+    const report::Document document = document_of(request, run);
+    if (request.to.empty()) {
+      cli::print(document, output);
+    } else {
+      deliver(request, report::render(document, output.format, {.fold_constant_columns = true}));
+    }
+  }
+  return cli::kOk;
+}
+
+}  // namespace mla::bench

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/chart.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "mla/error.hpp"
+#include "report/gnuplot.hpp"
+#include "report/render.hpp"
+#include "report/where.hpp"
+
+namespace mla::report {
+namespace {
+
+constexpr int kPanelWidth = 560;
+constexpr int kPanelHeight = 360;
+constexpr double kLogarithmicFrom = 20;  // values that span less are easier to read on a straight axis
+/// Okabe and Ito's colours: told apart with any colour vision.
+constexpr std::array<const char*, 8> kColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
+                                             "#E69F00", "#56B4E9", "#000000", "#999999"};
+
+std::string terminal_line(Picture picture, int columns, int rows) {
+  const int width = columns * kPanelWidth;
+  const int height = rows * kPanelHeight;
+  if (picture == Picture::kPng) {
+    return fmt::format("set terminal pngcairo size {},{} noenhanced font 'sans,11'\n", width, height);
+  }
+  return fmt::format(
+      "set terminal svg size {},{} dynamic noenhanced font 'sans-serif,12' background '#ffffff'\n", width,
+      height);
+}
+
+std::string style_lines() {
+  std::string out = "set border 3\nset tics nomirror\nset grid lc rgb '#dddddd'\nset key outside below\n";
+  for (std::size_t i = 0; i < kColors.size(); ++i) {
+    out += fmt::format("set linetype {} lc rgb '{}' lw 2 pt {} ps 0.7\n", i + 1, kColors[i], i + 4);
+  }
+  return out;
+}
+
+struct Span {
+  double low = INFINITY, high = -INFINITY;
+  void add(double value) {
+    low = std::min(low, value);
+    high = std::max(high, value);
+  }
+  [[nodiscard]] bool logarithmic() const { return low > 0 && high / low >= kLogarithmicFrom; }
+};
+
+/// "set logscale x" with ticks at powers of two where these are the values people choose.
+std::string axis_lines(char axis, const Span& span) {
+  if (!span.logarithmic()) return fmt::format("unset logscale {}\nset {}range [0:*]\n", axis, axis);
+  return fmt::format("set logscale {} {}\nset {}range [*:*]\n", axis, axis == 'x' ? 2 : 10, axis);
+}
+
+std::string label_of(const Cell& cell) {
+  return show(cell);
+}
+
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  const std::size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+/// Inline data under a name.
+std::string data_block(const std::string& name, const std::vector<std::pair<double, double>>& points) {
+  std::string out = fmt::format("${} << EOD\n", name);
+  for (const auto& [x, y] : points) out += fmt::format("{} {}\n", x, y);
+  return out + "EOD\n";
+}
+
+}  // namespace
+
+std::vector<Panel> make_panels(const Table& table, const ChartRequest& request) {
+  const std::size_t x = column_index(table.columns, request.x);
+  const std::size_t y = column_index(table.columns, request.y);
+  const std::size_t by = column_index(table.columns, request.by);
+  const std::size_t facet = request.facet.empty() ? by : column_index(table.columns, request.facet);
+  std::map<std::string, std::map<std::string, std::map<double, std::vector<double>>>> sorted;
+  std::vector<std::string> order;  // panels as they come
+  for (const auto& row : table.rows) {
+    const std::optional<double> at = as_number(row[x]);
+    const std::optional<double> value = as_number(row[y]);
+    if (!at || !value || !std::isfinite(*at) || !std::isfinite(*value)) continue;
+    const std::string title = request.facet.empty()
+                                  ? std::string()
+                                  : fmt::format("{} {}", table.columns[facet].title, label_of(row[facet]));
+    if (!sorted.contains(title)) order.push_back(title);
+    sorted[title][label_of(row[by])][*at].push_back(*value);
+  }
+  if (sorted.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("no row has a number for both {} and {}", request.x, request.y));
+  }
+  std::vector<Panel> panels;
+  for (const std::string& title : order) {
+    Panel panel{title, {}};
+    for (auto& [name, values] : sorted[title]) {
+      Series series{name, {}};
+      for (auto& [at, several] : values) series.points.emplace_back(at, median_of(std::move(several)));
+      panel.series.push_back(std::move(series));
+    }
+    panels.push_back(std::move(panel));
+  }
+  return panels;
+}
+
+std::string line_script(std::span<const Panel> panels, const std::string& x_title, const std::string& y_title,
+                        Picture picture) {
+  const int columns = panels.size() > 1 ? 2 : 1;
+  const int rows = (static_cast<int>(panels.size()) + columns - 1) / columns;
+  std::string out = terminal_line(picture, columns, rows) + style_lines();
+  Span xs;
+  Span ys;
+  for (const Panel& panel : panels) {
+    for (const Series& series : panel.series) {
+      for (const auto& [x, y] : series.points) {
+        xs.add(x);
+        ys.add(y);
+      }
+    }
+  }
+  out += axis_lines('x', xs) + axis_lines('y', ys);
+  out += fmt::format("set xlabel {}\nset ylabel {}\nset multiplot layout {},{}\n", gnuplot_quoted(x_title),
+                     gnuplot_quoted(y_title), rows, columns);
+  int block = 0;
+  for (const Panel& panel : panels) {
+    std::string plot;
+    for (const Series& series : panel.series) {
+      const std::string name = fmt::format("d{}", ++block);
+      out += data_block(name, series.points);
+      plot += fmt::format("{}${} using 1:2 with linespoints title {}", plot.empty() ? "plot " : ", ", name,
+                          gnuplot_quoted(series.name));
+    }
+    out += fmt::format("set title {}\n{}\n", gnuplot_quoted(panel.title), plot);
+  }
+  return out + "unset multiplot\n";
+}
+
+std::string roofline_script(std::span<const BenchRecord> records, Picture picture) {
+  std::map<std::string, std::vector<std::pair<double, double>>> points;
+  Span intensity;
+  double bandwidth = 0;
+  double rate = 0;
+  for (const BenchRecord& record : records) {
+    if (!record.gflops || !record.flops || !record.bytes || !record.ceiling_gbps || !record.ceiling_gflops)
+      continue;
+    points[record.backend].emplace_back(*record.flops / *record.bytes, *record.gflops);
+    intensity.add(*record.flops / *record.bytes);
+    bandwidth = std::max(bandwidth, *record.ceiling_gbps);
+    rate = std::max(rate, *record.ceiling_gflops);
+  }
+  if (points.empty())
+    throw Error(ErrorCode::kInvalidArgument, "no row has rates and ceilings for a roofline");
+  std::string out = terminal_line(picture, 1, 1) + style_lines();
+  out += "set logscale xy 10\nset xlabel \"FLOPs of the strategy / least bytes\"\nset ylabel \"GFLOP/s\"\n";
+  out += fmt::format("set xrange [{}:{}]\n", std::min(intensity.low, rate / bandwidth) / 3,
+                     std::max(intensity.high, rate / bandwidth) * 3);
+  out += fmt::format("roof(x) = x * {0} < {1} ? x * {0} : {1}\n", bandwidth, rate);
+  std::string plot =
+      fmt::format("plot roof(x) with lines lc rgb '#000000' lw 2 title {}",
+                  gnuplot_quoted(fmt::format("ceilings: {:.4g} GB/s, {:.4g} GFLOP/s", bandwidth, rate)));
+  int block = 0;
+  for (const auto& [backend, list] : points) {
+    const std::string name = fmt::format("d{}", ++block);
+    out += data_block(name, list);
+    plot += fmt::format(", ${} using 1:2 with points lt {} title {}", name, block, gnuplot_quoted(backend));
+  }
+  return out + plot + '\n';
+}
+
+std::string speedup_script(std::span<const BenchRecord> records, Picture picture) {
+  std::map<std::string, std::map<std::string, double>> times;  // shape -> backend -> us
+  std::map<std::string, int> backends;
+  for (const BenchRecord& record : records) {
+    if (!record.time_us || record.repetition != 0) continue;
+    times[fmt::format("{} {}", record.key, record.cache_state)][record.backend] = *record.time_us;
+    backends[record.backend] = 0;
+  }
+  std::erase_if(times, [](const auto& entry) { return entry.second.size() < 2; });
+  if (times.empty()) throw Error(ErrorCode::kInvalidArgument, "no shape was measured with two backends");
+  std::string out = terminal_line(picture, 2, 1) + style_lines();
+  out +=
+      "set style data histogram\nset style histogram clustered gap 1\nset style fill solid 0.8\nset yrange "
+      "[0:*]\n";
+  out +=
+      "set ylabel \"times as fast as the slowest\"\nset xlabel \"shape (numbered as in the table of "
+      "shapes)\"\n";
+  out += "$d << EOD\n-";
+  for (const auto& [backend, unused] : backends) out += ' ' + gnuplot_quoted(backend);
+  int number = 0;
+  for (const auto& [shape, by_backend] : times) {
+    double slowest = 0;
+    for (const auto& [backend, time] : by_backend) slowest = std::max(slowest, time);
+    out += fmt::format("\n{}", ++number);
+    for (const auto& [backend, unused] : backends) {
+      const auto found = by_backend.find(backend);
+      out += found == by_backend.end() ? std::string(" ?") : fmt::format(" {}", slowest / found->second);
+    }
+  }
+  out += "\nEOD\nset datafile missing '?'\nplot ";
+  for (std::size_t i = 0; i < backends.size(); ++i) {
+    out += fmt::format("{}$d using {}:xtic(1) title columnheader({})", i == 0 ? "" : ", ", i + 2, i + 2);
+  }
+  return out + '\n';
+}
+
+}  // namespace mla::report

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "report/chart.hpp"
+#include "report/record.hpp"
+
+namespace mla::report {
+
+struct HtmlReport {
+  std::string title;
+  std::string question;               ///< may be empty
+  std::vector<std::string> findings;  ///< sentences under the title
+  std::vector<BenchRecord> records;
+  std::vector<Environment> environments;
+  ChartRequest chart;
+  std::string command;  ///< made this report; shown at the bottom
+};
+
+/// One file that needs no network: charts (by gnuplot, as images with a text alternative), the best backend over batch and
+/// length, memory, error budget, every point with a filter box, environment and commands. Without gnuplot the charts are replaced
+/// by a sentence that names the package.
+[[nodiscard]] std::string render_html(const HtmlReport& report);
+
+/// "<" and its like made plain.
+[[nodiscard]] std::string html_escaped(std::string_view text);
+[[nodiscard]] std::string base64(std::string_view bytes);
+
+}  // namespace mla::report

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// compare, report and rerun, from files with known times.
+#include <algorithm>
+
+#include "bench_fixture.hpp"
+#include "report/gnuplot.hpp"
+#include "report/record.hpp"
+
+namespace {
+
+using mla::report::BenchRecord;
+using mla::test::RunResult;
+
+class BenchReports : public BenchTest {
+ protected:
+  void SetUp() override {
+    BenchTest::SetUp();
+    write_run("base", 100);
+    write_run("same", 100.2);
+    write_run("slow", 105);
+  }
+  static BenchRecord record(double us, const std::string& backend) {
+    BenchRecord r;
+    r.key = "decode head h2 l32 r16 p16 v16 1q1s64 causal b64 q:f32 out:f32 cache:f32";
+    r.backend = backend;
+    r.device = "host";
+    r.cache_state = "warm";
+    r.timer = "wall";
+    r.model = "custom";
+    r.status = "ok";
+    r.verified = "sample";
+    r.time_us = us;
+    r.seed = 1;
+    for (int i = 0; i < 30; ++i) r.samples_us.push_back(us * (1 + 0.0002 * (i % 7)));
+    return r;
+  }
+  void write_run(const std::string& name, double us) const {
+    std::filesystem::create_directories(dir_ / name);
+    write(name + "/run.jsonl",
+          to_json_line(mla::report::Environment{name, {{"cpu", name}, {"command", "made " + name}}}) +
+              to_json_line(record(us, "cpu-absorbed")) + to_json_line(record(2 * us, "cpu-expanded")));
+  }
+};
+
+TEST_F(BenchReports, CompareFailsABuildOnlyWhenItShould) {
+  EXPECT_EQ(bench({"compare", "base", "same"}).exit_code, 0);
+  const RunResult slow = bench({"compare", "base", "slow"});
+  EXPECT_EQ(slow.exit_code, 1) << slow.err;
+  EXPECT_NE(slow.out.find("2 SLOWER"), std::string::npos) << slow.out;
+  EXPECT_NE(slow.out.find("cpu differs: base -> slow"), std::string::npos) << slow.out;
+  EXPECT_EQ(bench({"compare", "base", "slow", "--fail-on", "none"}).exit_code, 0);
+  EXPECT_EQ(bench({"compare", "base", "slow", "--threshold", "10%"}).exit_code, 0);
+  EXPECT_EQ(bench({"compare", "slow", "base"}).exit_code, 0);
+  EXPECT_EQ(bench({"compare", "slow", "base", "--fail-on", "any"}).exit_code, 1);
+  const RunResult md =
+      bench({"compare", "base", "slow/run.jsonl", "--where", "backend=cpu-absorbed", "-o", "md"});
+  EXPECT_NE(md.out.find("1 SLOWER"), std::string::npos) << md.out;
+  EXPECT_NE(md.out.find("| change |"), std::string::npos) << md.out;
+}
+
+TEST_F(BenchReports, ErrorsOfEveryKind) {
+  write("cut.jsonl", content(file("base/run.jsonl")).substr(0, 50) + "\n");
+  write("empty.jsonl", "");
+  std::filesystem::create_directories(dir_ / "nothing");
+  const std::vector<std::pair<Args, std::string>> cases = {
+      {{"compare", "base"}, "now"},
+      {{"compare", "base", "missing"}, "missing"},
+      {{"compare", "base", "cut.jsonl"}, "cut.jsonl line 1"},
+      {{"compare", "base", "empty.jsonl"}, "no point in common"},
+      {{"compare", "base", "nothing"}, "nothing"},
+      {{"compare", "base", "same", "--threshold", "3"}, "'3'"},
+      {{"compare", "base", "same", "--fail-on", "mood"}, "'mood'"},
+      {{"compare", "base", "same", "--where", "kvv=3"}, "'kvv'"},
+      {{"compare", "base", "same", "--where", "kv=3"}, "'kv=3'"},
+      {{"report"}, "runs"},
+      {{"report", "empty.jsonl"}, "no record"},
+      {{"report", "base", "-o", "pdf"}, "'pdf'"},
+      {{"report", "base", "-o", "svg", "--chart", "pie"}, "'pie'"},
+      {{"report", "base", "-o", "svg", "--x", "nope"}, "'nope'"},
+      {{"report", "base", "-o", "csv", "--to", "base/run.jsonl"}, "exists"},
+      {{"report", "base", "-o", "csv", "--to", "/nonexistent/x"}, "/nonexistent/x"},
+      {{"report", "base", "-o", "csv", "--to", "/dev/full"}, "/dev/full"},
+      {{"rerun", "base", "--row", "9"}, "row 9"},
+      {{"rerun", "base", "--row", "0"}, "--row"},
+      {{"rerun", "base", "--max-time", "9"}, "'9'"},
+      {{"rerun", "base", "--fail-on", "mood"}, "'mood'"},
+  };
+  for (const auto& [args, says] : cases) {
+    const RunResult r = bench(args);
+    SCOPED_TRACE(args[0] + " " + (args.size() > 1 ? args[1] : "") + ": " + r.err);
+    EXPECT_EQ(r.exit_code, 2);
+    EXPECT_EQ(r.out, "");
+    EXPECT_NE(r.err.find(says), std::string::npos) << says;
+  }
+}
+
+TEST_F(BenchReports, ReportsInEveryFormat) {
+  const RunResult table = bench({"report", "base", "same"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_NE(table.out.find("cpu-absorbed is 2.00 times as fast as cpu-expanded"), std::string::npos)
+      << table.out;
+  EXPECT_EQ(lines(bench({"report", ".", "-o", "csv"}).out).size(), 1U + 6U) << "a folder of runs";
+  EXPECT_EQ(lines(bench({"report", "base", "--where", "backend=cpu-expanded", "-o", "csv"}).out).size(), 2U);
+  ASSERT_EQ(bench({"report", "base", "-o", "html", "--to", "page.html"}).exit_code, 0);
+  const std::string page = content(file("page.html"));
+  EXPECT_NE(page.find("made base"), std::string::npos);
+  EXPECT_TRUE(page.ends_with("</html>\n"));
+  if (!mla::report::have_gnuplot()) GTEST_SKIP() << "gnuplot is not installed: no svg and png";
+  EXPECT_NE(bench({"report", "base", "-o", "svg"}).out.find("<svg"), std::string::npos);
+  EXPECT_NE(page.find("data:image/svg+xml;base64,"), std::string::npos);
+  ASSERT_EQ(bench({"report", "base", "-o", "png", "--to", "a.png", "--facet", "none"}).exit_code, 0);
+  EXPECT_TRUE(content(file("a.png")).starts_with("\x89PNG"));
+}
+
+TEST_F(BenchReports, WithoutGnuplotTablesAndThePageStillWork) {
+  const mla::test::RunOptions nowhere{.env = {{"PATH", "/nonexistent"}}};
+  const RunResult svg = bench({"report", "base", "-o", "svg"}, nowhere);
+  EXPECT_EQ(svg.exit_code, 3) << svg.err;
+  EXPECT_NE(svg.err.find("gnuplot-nox"), std::string::npos) << svg.err;
+  const RunResult html = bench({"report", "base", "-o", "html"}, nowhere);
+  EXPECT_EQ(html.exit_code, 0) << html.err;
+  EXPECT_NE(html.out.find("gnuplot-nox"), std::string::npos);
+  EXPECT_EQ(bench({"report", "base"}, nowhere).exit_code, 0);
+}
+
+TEST_F(BenchReports, RerunMeasuresTheSamePointsAgain) {
+  const RunResult one =
+      bench({"rerun", "base", "--row", "2", "--max-time", "200ms", "--fail-on", "none", "--out", "again"});
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  const mla::report::RunFile again = mla::report::read_run(file("again/run.jsonl"));
+  ASSERT_EQ(again.records.size(), 1U);
+  EXPECT_EQ(mla::report::identity(again.records[0]), mla::report::identity(record(1, "cpu-expanded")));
+  // The recorded times are invented: whatever this machine says, it is not 100 us within 3 %, nor 1e9 times that.
+  write_run("absurd", 1e12);
+  const RunResult faster = bench({"rerun", "absurd", "--max-time", "200ms", "--fail-on", "any"});
+  EXPECT_EQ(faster.exit_code, 1) << faster.err;
+  EXPECT_NE(faster.out.find("2 FASTER"), std::string::npos) << faster.out;
+  write_run("tiny", 1e-6);
+  EXPECT_EQ(bench({"rerun", "tiny", "--max-time", "200ms"}).exit_code, 1) << "slower";
+}
+
+}  // namespace
