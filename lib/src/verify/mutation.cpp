@@ -57,7 +57,11 @@ void ask_oracles(Trial& trial, const Machine& machine, std::uint64_t seed, const
 
 MutationRun run_mutants(std::span<const Mutant> mutants, const Suite& suite, const RunHooks& hooks) {
   std::vector<Trial> trials;
-  for (const Mutant& mutant : mutants) trials.push_back({{mutant, false, 0, {}, {}}, mutant.make()});
+  for (const Mutant& mutant : mutants) {
+    Trial& trial = trials.emplace_back();
+    trial.verdict.mutant = mutant;
+    trial.kernel = mutant.make();
+  }
   MutationRun run;
   const Machine machine{host_device(), &host_memory()};
   const auto all_killed = [&] {
