@@ -15,6 +15,9 @@ DType arithmetic_of(const AttentionShape& shape) {
   return shape.q_dtype == DType::kF64 ? DType::kF64 : DType::kF32;
 }
 
+/// Latent rows of Scalar that are in memory at once, unless one request needs more.
+constexpr std::int64_t kGatheredBytes = std::int64_t{256} << 20;
+
 class CpuPlan final : public Plan {
  public:
   CpuPlan(const Backend& owner, AttentionShape shape, PlanOptions options)
@@ -101,23 +104,28 @@ void CpuBackend::run_as(const AttentionShape& shape, const PlanOptions& options,
   const MlaDims& dims = shape.dims;
   const bool latent = shape.space == QuerySpace::kLatent;
   const CallBatch call = check_args(shape, args);
-  const Batch batch = make_batch(call.requests, {shape.mask, call.token_index, shape.topk});
-  const Input<Scalar> rows = gather_cache<Scalar>(batch, args.cache, dims, options.threads);
+  Batch batch = make_batch(call.requests, {shape.mask, call.token_index, shape.topk});
+  require_readable(batch, args.cache, cache_layout(shape.cache, dims));  // before anything is written
   const std::int64_t H = dims.num_heads, L = dims.kv_lora_rank;
-  const Input<Scalar> q = load_tensor<Scalar>(
-      args.q, batch.tokens, H, latent ? dims.latent_width() : dims.head_width(), options.threads);
+  const std::int64_t q_width = latent ? dims.latent_width() : dims.head_width();
+  const Input<Scalar> q = load_tensor<Scalar>(args.q, batch.tokens, H, q_width, options.threads);
   const auto load_weight = [&](const ConstTensorRef& weight, std::int64_t width) {
     return latent ? Input<Scalar>(std::vector<Scalar>{})
                   : load_tensor<Scalar>(weight, H, width, L, options.threads);
   };
   const Input<Scalar> w_uk = load_weight(args.w_uk, dims.qk_nope_head_dim);
   const Input<Scalar> w_uv = load_weight(args.w_uv, dims.v_head_dim);
-  const Result<Scalar> result =
-      attend(shape.space, MlaCall<Scalar>{dims, batch, q.data(), rows.data(), w_uk.data(), w_uv.data(),
-                                          static_cast<Scalar>(args.softmax_scale), options.num_splits,
-                                          options.threads, false});
-  store_tensor(result.out, H, latent ? L : dims.v_head_dim, args.out, options.threads);
-  if (args.lse) store_tensor(result.lse, H, 1, args.lse, options.threads);
+  const auto row_bytes = static_cast<std::int64_t>(sizeof(Scalar)) * dims.latent_width();
+  for (const Batch& piece : cut_batch(std::move(batch), kGatheredBytes / row_bytes)) {
+    const Input<Scalar> rows = gather_cache<Scalar>(piece, args.cache, dims, options.threads);
+    const Result<Scalar> result = attend(
+        shape.space, MlaCall<Scalar>{dims, piece, q.data() + piece.skipped_tokens * H * q_width, rows.data(),
+                                     w_uk.data(), w_uv.data(), static_cast<Scalar>(args.softmax_scale),
+                                     options.num_splits, options.threads, false});
+    const std::int64_t first = piece.skipped_tokens;
+    store_tensor(result.out, first, H, latent ? L : dims.v_head_dim, args.out, options.threads);
+    if (args.lse) store_tensor(result.lse, first, H, 1, args.lse, options.threads);
+  }
 }
 
 }  // namespace mla::reference::detail

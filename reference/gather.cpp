@@ -17,11 +17,11 @@ namespace {
 /// Block ids come from outside; each one is looked at before it becomes an address.
 void require_blocks(const Batch& batch, const PagedLatentCache& cache) {
   const View<const std::int32_t, 2>& table = cache.block_table;
-  const auto requests = static_cast<std::int64_t>(batch.entries.size());
   if (batch.rows > 0 && !table)
     throw Error(ErrorCode::kInvalidArgument, "the cache has no block table (null)");
-  for (std::int64_t b = 0; b < requests; ++b) {
-    const VisibleKeys& visible = batch.entries[static_cast<std::size_t>(b)].visible;
+  for (const BatchEntry& entry : batch.entries) {
+    const std::int64_t b = entry.number;
+    const VisibleKeys& visible = entry.visible;
     std::int64_t checked = -1;
     for (std::int64_t column = 0; column < visible.size(); ++column) {
       const std::int64_t page = visible.position(column) / cache.block_size;
@@ -67,6 +67,11 @@ void require_cache(const PagedLatentCache& cache, const CacheLayout& layout) {
   }
 }
 
+void require_readable(const Batch& batch, const PagedLatentCache& cache, const CacheLayout& layout) {
+  require_cache(cache, layout);
+  require_blocks(batch, cache);
+}
+
 template <class Scalar>
 Input<Scalar> gather_rows(const Batch& batch, std::span<const double> rows, std::int64_t width) {
   if (batch.rows == batch.keys) return Input<Scalar>(rows);
@@ -86,30 +91,28 @@ template <class Scalar>
 Input<Scalar> gather_cache(const Batch& batch, const PagedLatentCache& cache, const MlaDims& dims,
                            int threads) {
   const CacheLayout layout = cache_layout(cache.format, dims);
-  require_cache(cache, layout);
-  require_blocks(batch, cache);
   constexpr std::int64_t kChunk = 256;  // rows a task
   struct Task {
-    std::int64_t request, begin, end;
+    const BatchEntry* entry;
+    std::int64_t begin, end;
   };
   std::vector<Task> tasks;
-  for (std::size_t b = 0; b < batch.entries.size(); ++b) {
-    const std::int64_t size = batch.entries[b].visible.size();
+  for (const BatchEntry& entry : batch.entries) {
+    const std::int64_t size = entry.visible.size();
     for (std::int64_t begin = 0; begin < size; begin += kChunk) {
-      tasks.push_back({static_cast<std::int64_t>(b), begin, std::min(begin + kChunk, size)});
+      tasks.push_back({&entry, begin, std::min(begin + kChunk, size)});
     }
   }
   const std::int64_t width = dims.latent_width();
   std::vector<Scalar> gathered(static_cast<std::size_t>(batch.rows * width));
   parallel_for(static_cast<std::int64_t>(tasks.size()), threads, [&](std::int64_t t) {
-    const Task& task = tasks[static_cast<std::size_t>(t)];
-    const BatchEntry& entry = batch.entries[static_cast<std::size_t>(task.request)];
+    const auto& [entry, begin, end] = tasks[static_cast<std::size_t>(t)];
     std::vector<double> row(static_cast<std::size_t>(width));
-    for (std::int64_t column = task.begin; column < task.end; ++column) {
-      const std::int64_t slot = cache.slot(task.request, entry.visible.position(column));
+    for (std::int64_t column = begin; column < end; ++column) {
+      const std::int64_t slot = cache.slot(entry->number, entry->visible.position(column));
       decode_row(layout, dims, cache.row(slot), layout.split() ? cache.k_pe_row(slot) : nullptr, cache.scale,
                  row);
-      Scalar* to = gathered.data() + (entry.first_row + column) * width;
+      Scalar* to = gathered.data() + (entry->first_row + column) * width;
       std::transform(row.begin(), row.end(), to, [](double x) { return static_cast<Scalar>(x); });
     }
   });
@@ -129,6 +132,7 @@ std::vector<double> gather_latent(const PagedLatentCache& cache, const MlaDims& 
   for (const std::int32_t length : seq_lens) requests.push_back({1, length});
   // One query a request that sees every key: the gathered rows are all rows.
   const detail::Batch batch = detail::make_batch(requests, {});
+  detail::require_readable(batch, cache, cache_layout(cache.format, dims));
   const detail::Input<double> rows = detail::gather_cache<double>(batch, cache, dims, 0);
   return {rows.data(), rows.data() + batch.rows * dims.latent_width()};
 }

@@ -15,11 +15,14 @@ namespace mla::reference::detail {
 template <class Scalar>
 [[nodiscard]] Input<Scalar> gather_rows(const Batch& batch, std::span<const double> rows, std::int64_t width);
 
-/// From a paged cache: [batch.rows, L+R] through decode_row. Checks the cache and, of the block table,
-/// exactly the entries that are needed (kInvalidArgument). Threaded; reads no slot that no query sees.
+/// From a paged cache that require_readable let pass: [batch.rows, L+R] through decode_row. Threaded; reads
+/// no slot that no query sees.
 template <class Scalar>
 [[nodiscard]] Input<Scalar> gather_cache(const Batch& batch, const PagedLatentCache& cache,
                                          const MlaDims& dims, int threads);
+
+/// Checks the cache and, of the block table, exactly the entries that the batch needs (kInvalidArgument).
+void require_readable(const Batch& batch, const PagedLatentCache& cache, const CacheLayout& layout);
 
 /// Throws kInvalidArgument unless pointers, strides and sizes of the cache make sense for the format.
 void require_cache(const PagedLatentCache& cache, const CacheLayout& layout);

@@ -78,13 +78,13 @@ Input<Scalar> load_tensor(const ConstTensorRef& tensor, std::int64_t d0, std::in
 }
 
 template <class Scalar>
-void store_tensor(const std::vector<Scalar>& values, std::int64_t d1, std::int64_t d2,
+void store_tensor(const std::vector<Scalar>& values, std::int64_t first, std::int64_t d1, std::int64_t d2,
                   const TensorRef& tensor, int threads) {
   const std::int64_t row = d1 * d2;
   parallel_for(static_cast<std::int64_t>(values.size()) / row, threads, [&](std::int64_t i) {
     for (std::int64_t j = 0; j < d1; ++j) {
       for (std::int64_t k = 0; k < d2; ++k) {
-        store_element(tensor.data, tensor.dtype, tensor.offset(i, j, k),
+        store_element(tensor.data, tensor.dtype, tensor.offset(first + i, j, k),
                       values[static_cast<std::size_t>(i * row + j * d2 + k)]);
       }
     }
@@ -93,7 +93,9 @@ void store_tensor(const std::vector<Scalar>& values, std::int64_t d1, std::int64
 
 template Input<double> load_tensor(const ConstTensorRef&, std::int64_t, std::int64_t, std::int64_t, int);
 template Input<float> load_tensor(const ConstTensorRef&, std::int64_t, std::int64_t, std::int64_t, int);
-template void store_tensor(const std::vector<double>&, std::int64_t, std::int64_t, const TensorRef&, int);
-template void store_tensor(const std::vector<float>&, std::int64_t, std::int64_t, const TensorRef&, int);
+template void store_tensor(const std::vector<double>&, std::int64_t, std::int64_t, std::int64_t,
+                           const TensorRef&, int);
+template void store_tensor(const std::vector<float>&, std::int64_t, std::int64_t, std::int64_t,
+                           const TensorRef&, int);
 
 }  // namespace mla::reference::detail

@@ -104,13 +104,35 @@ Batch make_batch(std::span<const Request> requests, const Visibility& visible) {
   std::int64_t first_token = 0;
   batch.entries.reserve(requests.size());
   for (const Request& request : requests) {
+    const auto number = static_cast<std::int64_t>(batch.entries.size());
     batch.entries.push_back(
-        {request, first_token, batch.keys, batch.rows, VisibleKeys(request, visible, first_token)});
+        {request, number, first_token, batch.keys, batch.rows, VisibleKeys(request, visible, first_token)});
     first_token += request.q_len;
     batch.keys += request.kv_len;
     batch.rows += batch.entries.back().visible.size();
   }
   return batch;
+}
+
+std::vector<Batch> cut_batch(Batch batch, std::int64_t rows) {
+  std::vector<Batch> pieces(1);
+  std::int64_t tokens = 0;
+  for (BatchEntry& entry : batch.entries) {
+    if (pieces.back().rows > 0 && pieces.back().rows + entry.visible.size() > rows) {
+      pieces.emplace_back();
+      pieces.back().skipped_tokens = tokens;
+    }
+    Batch& piece = pieces.back();
+    entry.first_token = piece.tokens;
+    entry.first_key = piece.keys;
+    entry.first_row = piece.rows;
+    piece.tokens += entry.request.q_len;
+    piece.keys += entry.request.kv_len;
+    piece.rows += entry.visible.size();
+    tokens += entry.request.q_len;
+    piece.entries.push_back(std::move(entry));
+  }
+  return pieces;
 }
 
 std::vector<RowBlock> row_blocks(const VisibleKeys& visible, int group) {

@@ -61,6 +61,7 @@ class VisibleKeys {
 /// One request's place in the arrays of a call.
 struct BatchEntry {
   Request request;
+  std::int64_t number = 0;       ///< its row in the block table
   std::int64_t first_token = 0;  ///< in q and out
   std::int64_t first_key = 0;    ///< in the caller's [sum kv_len, ...] arrays
   std::int64_t first_row = 0;    ///< in the gathered keys
@@ -70,13 +71,19 @@ struct BatchEntry {
 /// A ragged batch with its visible keys.
 struct Batch {
   std::vector<BatchEntry> entries;
-  std::int64_t tokens = 0;  ///< sum of q_len
-  std::int64_t keys = 0;    ///< sum of kv_len
-  std::int64_t rows = 0;    ///< gathered keys of all requests
+  std::int64_t tokens = 0;          ///< sum of q_len
+  std::int64_t keys = 0;            ///< sum of kv_len
+  std::int64_t rows = 0;            ///< gathered keys of all requests
+  std::int64_t skipped_tokens = 0;  ///< of the requests before this piece of a batch
 };
 
 /// Checks the requests, the mask and the index (kInvalidArgument) and lays them out.
 [[nodiscard]] Batch make_batch(std::span<const Request> requests, const Visibility& visible);
+
+/// The same requests as consecutive batches of at most `rows` gathered keys each (a longer request stands
+/// alone), so that not all keys of a large batch need be in memory at once. first_token counts from each
+/// piece's own start.
+[[nodiscard]] std::vector<Batch> cut_batch(Batch batch, std::int64_t rows);
 
 /// Query rows [begin, end) that are computed together. Row = query * group + head within the group of heads
 /// that share a KV head. The cut depends on the request alone, never on its neighbours or on the number of

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "../unit/expect_error.hpp"
 #include "backend_case.hpp"
@@ -164,6 +165,30 @@ TEST(CpuBackend, IsBatchInvariantAsItSays) {
       key += request.kv_len;
     }
   }
+}
+
+// More gathered rows than are held in memory at once: 150 requests on the same pages of a shared prefix.
+TEST(CpuBackend, ALargeBatchIsServedPieceByPiece) {
+  constexpr int kRequests = 150, kKeys = 4000;
+  const MlaData one = make_data(QuerySpace::kLatent, {{1, kKeys}});
+  Call call(one, QuerySpace::kLatent, CacheFormat::kBF16, DType::kF32, DType::kF32, {.block_size = 64});
+  call.run(absorbed());
+  const std::vector<double> want = call.out();
+  call.args.cache.block_table.extent[0] = kRequests;
+  call.args.cache.block_table.stride[0] = 0;
+  call.shape.batch.assign(kRequests, {1, kKeys});
+  call.cu_seqlens().resize(kRequests + 1);
+  std::iota(call.cu_seqlens().begin(), call.cu_seqlens().end(), 0);
+  call.seq_lens().assign(kRequests, kKeys);
+  call.args.cu_seqlens_q = {call.cu_seqlens().data(), {kRequests + 1}};
+  call.args.seq_lens = {call.seq_lens().data(), {kRequests}};
+  call.args.q.extent[0] = call.args.out.extent[0] = kRequests;
+  call.args.q.stride[0] = 0;  // one query for all
+  std::vector<float> out(want.size() * kRequests, -1.0F);
+  call.args.out = TensorRef(out.data(), DType::kF32, {kRequests, kDims.num_heads, kDims.kv_lora_rank});
+  call.args.lse = {};
+  call.run(absorbed());
+  for (std::size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], want[i % want.size()]) << i;
 }
 
 TEST(CpuBackend, TrueLengthsMayBeShorterThanPlanned) {
