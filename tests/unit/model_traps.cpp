@@ -546,6 +546,9 @@ TEST(ModelTraps, SeparateBlocks) {
   EXPECT_EQ(parse(listed).num_layers, 3);
   refused(nemotron.with("hybrid_override_pattern", "\"MX\""), ErrorCode::kParse, {"hybrid_override_pattern"});
   refused(nemotron.with("hybrid_override_pattern", "\"M\""), ErrorCode::kParse, {"5 layers"});
+  // The MTP module's blocks have a pattern of their own: this one is a layer too long.
+  refused(nemotron.with("num_nextn_predict_layers", "1").with("hybrid_override_pattern", "\"ME*-MM\""),
+          ErrorCode::kParse, {"5 layers"});
   // Mamba fields without a rule that places the layers are not read as attention everywhere.
   refused(nemotron.without("hybrid_override_pattern"), ErrorCode::kUnsupported, {"ssm_state_size"});
 }

@@ -46,12 +46,12 @@ Roles from_words(const Reading& reading, std::string_view key) {
   return roles;
 }
 
-// Step-3.7 lists the MTP layers too; anything else must be one entry a layer.
-void check_length(const Reading& reading, std::string_view key, const Roles& roles) {
+// Step-3.7's layer_types go on over the MTP layers; anything else is one entry a decoder layer.
+void check_length(const Reading& reading, std::string_view key, std::size_t entries, bool mtp_too) {
   const ModelConfig& model = *reading.model;
   const auto layers = static_cast<std::size_t>(model.num_layers);
-  if (roles.size() == layers || roles.size() == layers + static_cast<std::size_t>(model.num_mtp_layers))
-    return;
+  if (entries == layers) return;
+  if (mtp_too && entries == layers + static_cast<std::size_t>(model.num_mtp_layers)) return;
   reading.text.wrong(key, fmt::format("one entry for each of the {} layers", layers));
 }
 
@@ -95,7 +95,7 @@ Roles from_numbers(const Reading& reading, const Fields& config) {
 Roles from_flags(const Reading& reading, std::string_view key, LayerRole zero, LayerRole one) {
   Roles roles;
   for (const std::int64_t flag : reading.text.integers(key, {0, 1})) roles.push_back(flag == 1 ? one : zero);
-  if (!roles.empty()) check_length(reading, key, roles);
+  if (!roles.empty()) check_length(reading, key, roles.size(), false);
   return roles;
 }
 
@@ -171,13 +171,13 @@ std::vector<LayerRole> listed_roles(const Reading& reading) {
     for (const Block block : blocks) roles.push_back(role_of(block));
     check_length(reading,
                  text.has("hybrid_override_pattern") ? "hybrid_override_pattern" : "layers_block_type",
-                 roles);
+                 roles.size(), false);
     return roles;
   }
   for (const char* key : {"layer_types", "layers_block_type", "attn_types"}) {
     if (!text.has(key)) continue;
     const Roles roles = from_words(reading, key);
-    check_length(reading, key, roles);
+    check_length(reading, key, roles.size(), true);
     text.note("layers", fmt::format("{} entries", roles.size()), text.path(key));
     return roles;
   }

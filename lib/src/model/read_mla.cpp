@@ -81,7 +81,11 @@ void read_mla(Reading& reading) {
   dims.qk_nope_head_dim = text.required("qk_nope_head_dim", {"qk_nope_head_dim", "attention_qk_dim"}, kWidth,
                                         "the width of the unrotated part of a head");
   dims.v_head_dim = read_value_width(reading, dims);
-  validate(dims);
+  try {
+    validate(dims);
+  } catch (const Error& error) {
+    throw Error(error.code(), fmt::format("{}: {}", text.origin(), error.what()), error.hint());
+  }
   model.mla = dims;
   model.q_lora_rank = read_query_rank(reading);
   model.mla_use_nope = text.boolean("mla_use_nope", {"mla_use_nope", "use_mla_nope"}).value_or(false);
