@@ -93,6 +93,13 @@ __device__ __forceinline__ Span span_of(const AttendParams& p, const Segment& se
   return span;
 }
 
+/// The first tile from `tile` on that is not wholly inside the hole.
+template <int kBlockN>
+__device__ __forceinline__ int next_tile(const Span& span, int tile) {
+  if (tile < span.skip_begin || tile + kBlockN > span.skip_end) return tile;
+  return tile + (span.skip_end - tile) / kBlockN * kBlockN;
+}
+
 /// Sets scores of keys that a query must not see to -inf.
 template <int kRowTiles, int kBlockN>
 __device__ __forceinline__ void mask_tile(Scores<kRowTiles, kBlockN>& s, const AttendParams& p,
@@ -197,15 +204,10 @@ __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_consta
   const int warp_query = first_query + warp * 16 * Tr::kRowTiles;
   const int row_position = segment.kv_len - segment.q_len + warp_query;
   const Span span = span_of<Tr::kBlockM>(p, segment, first_query, split);
-  const auto next = [&](int tile) {
-    return tile >= span.skip_begin && tile + Tr::kBlockN <= span.skip_end
-               ? tile + (span.skip_end - tile) / Tr::kBlockN * Tr::kBlockN
-               : tile;
-  };
 
   RowState<Tr::kRowTiles, Tr::kDv> state;
   state.clear();
-  int tile = next(span.begin);
+  int tile = next_tile<Tr::kBlockN>(span, span.begin);
   const long long row0 = segment.first_row - p.chunk_begin;  // buffer row of the segment's key 0
   const std::uint8_t* const valid = p.valid == nullptr ? nullptr : p.valid + row0;
   const auto load_tile = [&](int at, int stage) {
@@ -234,7 +236,7 @@ __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_consta
   while (tile < span.end) {
     ptx::cp_async_wait<0>();
     __syncthreads();  // this tile has landed for all; nobody still reads the other stage
-    const int following = next(tile + Tr::kBlockN);
+    const int following = next_tile<Tr::kBlockN>(span, tile + Tr::kBlockN);
     if (following < span.end) load_tile(following, stage ^ 1);
     Scores<Tr::kRowTiles, Tr::kBlockN> s;
     score_tile<T, Tr::kDqk, Tr::kRowTiles, Tr::kBlockN>(s, &shared.q[warp * 16 * Tr::kRowTiles][0],

@@ -15,7 +15,15 @@ __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], std::uint32_t
                : "memory");
 }
 
-/// ldmatrix.x4.trans: the same, each matrix transposed on the way.
+/// ldmatrix.x2: the same for two matrices; lanes 16 to 31 give addresses, too, that are not used.
+__device__ __forceinline__ void ldmatrix_x2(std::uint32_t (&r)[2], std::uint32_t row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0, %1}, [%2];"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(row)
+               : "memory");
+}
+
+/// ldmatrix.x4.trans: as ldmatrix_x4, each matrix transposed on the way.
 __device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], std::uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

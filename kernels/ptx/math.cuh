@@ -10,11 +10,4 @@ __device__ __forceinline__ float ex2(float x) {
   return y;
 }
 
-/// lg2.approx.ftz: log2 x with an absolute error of at most 2^-22 near 1, relative elsewhere; 0 gives -inf.
-__device__ __forceinline__ float lg2(float x) {
-  float y;
-  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 }  // namespace mla::MLA_ARCH_NS::ptx

@@ -59,7 +59,8 @@ const std::vector<Rule>& rules() {
        {"lib/src/model/", "lib/src/device/", "lib/src/spec/", "lib/src/report/", "lib/src/verify/"}},
       {"CLI11",
        std::regex("^CLI/"),
-       {"apps/common/", "apps/mla-memcalc/options.cpp", "apps/mla-verify/options.cpp", "apps/mla-bench/options.cpp"}},
+       {"apps/common/", "apps/mla-memcalc/options.cpp", "apps/mla-verify/options.cpp",
+        "apps/mla-bench/options.cpp"}},
       {"Google Benchmark", std::regex("^benchmark/"), {"lib/src/run/"}},
       {"CUDA", std::regex("^(cuda|cublas|mma|cooperative_groups|nvtx3|nv/)"), {"kernels/"}},
       {"mla_tools headers (spec, run, report, verify)",
@@ -90,7 +91,8 @@ TEST(Layering, JsonAndEigenNeverInHeaders) {
   for (const Include& include : all_includes()) {
     const bool header = include.file.find(".hpp") != std::string::npos;
     if (header && include.file.rfind("reference/", 0) != 0) {
-      EXPECT_FALSE(std::regex_search(include.header, heavy)) << include.file << " includes " << include.header;
+      EXPECT_FALSE(std::regex_search(include.header, heavy))
+          << include.file << " includes " << include.header;
     }
   }
 }
@@ -99,7 +101,8 @@ TEST(Layering, PublicHeadersIncludeOnlyThemselvesAndTheStandardLibrary) {
   for (const Include& include : all_includes()) {
     if (include.file.rfind("lib/include/mla/", 0) != 0) continue;
     const bool own = include.header.rfind("mla/", 0) == 0;
-    const bool standard = include.header.find('/') == std::string::npos && include.header.find(".hpp") == std::string::npos;
+    const bool standard =
+        include.header.find('/') == std::string::npos && include.header.find(".hpp") == std::string::npos;
     EXPECT_TRUE(own || standard) << include.file << " includes " << include.header;
   }
 }

@@ -44,10 +44,10 @@ struct RoundingProfile {
 
 /// Facts about a backend that do not depend on the shape.
 struct BackendInfo {
-  std::string_view name;      ///< "cpu-absorbed", "cuda-splitkv"
-  std::string_view summary;   ///< one line: the idea
-  std::string_view strategy;  ///< "expanded", "absorbed"
-  bool on_device = false;     ///< tensors live in device memory
+  std::string_view name;            ///< "cpu-absorbed", "cuda-splitkv"
+  std::string_view summary;         ///< one line: the idea
+  std::string_view strategy;        ///< "expanded", "absorbed"
+  bool on_device = false;           ///< tensors live in device memory
   std::vector<std::int32_t> edges;  ///< tile and split sizes whose multiples are worth testing (+-1)
   bool batch_invariant = false;     ///< same bits for a request alone or in any batch
 };
@@ -74,17 +74,17 @@ class MLA_EXPORT Plan {
 
 /// Arguments of one attention call. `tokens` = sum of q_len; rows of a request are consecutive.
 struct AttentionArgs {
-  ConstTensorRef q;                         ///< kLatent [tokens, H, L+R]; kHead [tokens, H, P+R] (after RoPE)
-  PagedLatentCache cache;                   ///< holds the new tokens' rows too
+  ConstTensorRef q;        ///< kLatent [tokens, H, L+R]; kHead [tokens, H, P+R] (after RoPE)
+  PagedLatentCache cache;  ///< holds the new tokens' rows too
   View<const std::int32_t, 1> cu_seqlens_q;  ///< [requests + 1]
   View<const std::int32_t, 1> seq_lens;      ///< [requests] keys, new tokens included; 0 is an empty request
   View<const std::int32_t, 2> token_index;   ///< [tokens, topk] positions in the sequence; an entry outside
-                                             ///< [0, seq_len) is skipped, a duplicate counts again; used iff topk > 0
-  ConstTensorRef w_uk;                      ///< kHead only: [H, P, L]
-  ConstTensorRef w_uv;                      ///< kHead only: [H, V, L]
-  double softmax_scale = 0;                 ///< required, > 0
-  TensorRef out;                            ///< kLatent [tokens, H, L]; kHead [tokens, H, V]; every element is written
-  TensorRef lse;                            ///< optional [tokens, H] f32 (CPU also f64): natural log; empty row -inf
+      ///< [0, seq_len) is skipped, a duplicate counts again; used iff topk > 0
+  ConstTensorRef w_uk;       ///< kHead only: [H, P, L]
+  ConstTensorRef w_uv;       ///< kHead only: [H, V, L]
+  double softmax_scale = 0;  ///< required, > 0
+  TensorRef out;             ///< kLatent [tokens, H, L]; kHead [tokens, H, V]; every element is written
+  TensorRef lse;             ///< optional [tokens, H] f32 (CPU also f64): natural log; empty row -inf
 };
 
 /// One strategy for MLA attention. Stateless and thread-safe; lengths-dependent state lives in Plan.

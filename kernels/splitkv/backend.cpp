@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mla/backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numbers>
+#include <vector>
+
+#include "common/arch_table.hpp"
+#include "common/check.hpp"
+#include "common/params.hpp"
+#include "common/require.hpp"
+#include "mla/error.hpp"
+#include "splitkv/heuristics.hpp"
+#include "splitkv/table.hpp"
+#include "splitkv_images.inc"
+
+namespace mla {
+namespace {
+
+namespace splitkv = kernels::splitkv;
+
+constexpr const char* kName = "cuda-splitkv";
+constexpr int kMostStages = 6;
+
+bool is_fp8(CacheFormat format) {
+  return format == CacheFormat::kFp8 || format == CacheFormat::kFp8DsMla;
+}
+
+DType element_of(CacheFormat format) {
+  return format == CacheFormat::kF16 || format == CacheFormat::kF16Split ? DType::kF16 : DType::kBF16;
+}
+
+/// Rows of the longest request; with top-k a unit is a token.
+std::int64_t most_rows(const AttentionShape& shape) {
+  std::int64_t queries = 1;
+  if (shape.topk == 0) {
+    for (const Request& r : shape.batch) queries = std::max<std::int64_t>(queries, r.q_len);
+  }
+  return queries * shape.dims.num_heads;
+}
+
+/// Keys that a request's queries may see between them, at most.
+std::int64_t visible_keys(const AttentionShape& shape, const Request& r) {
+  if (!shape.mask.window) return r.kv_len;
+  return std::min<std::int64_t>(r.kv_len, std::int64_t{*shape.mask.window} + r.q_len - 1 + shape.mask.sink);
+}
+
+struct Choice {
+  const splitkv::Variant* variant = nullptr;
+  int stages = 0;
+};
+
+/// The kernel for a shape: the fewest rows that hold a request, or the most there are, within the shared memory.
+Choice choose(std::span<const splitkv::Variant> variants, const AttentionShape& shape, std::int64_t limit) {
+  Choice best;
+  const std::int64_t rows = most_rows(shape);
+  for (const splitkv::Variant& v : variants) {
+    if (v.latent != shape.dims.kv_lora_rank || v.dtype != element_of(shape.cache) ||
+        v.fp8 != is_fp8(shape.cache)) {
+      continue;
+    }
+    const int stages = splitkv::choose_stages(static_cast<std::int64_t>(v.fixed_bytes),
+                                              static_cast<std::int64_t>(v.stage_bytes), limit, kMostStages);
+    if (stages == 0) continue;
+    const bool better = best.variant == nullptr ||
+                        (best.variant->rows < rows ? v.rows > best.variant->rows
+                                                   : v.rows >= rows && v.rows < best.variant->rows);
+    if (better) best = {&v, stages};
+  }
+  return best;
+}
+
+class SplitkvPlan final : public Plan {
+ public:
+  SplitkvPlan(const AttentionShape& s, const Device& device, const splitkv::Table& t, const Choice& choice,
+              int splits)
+      : shape(s), ordinal(device.ordinal), table(t), variant(*choice.variant) {
+    params.stages = choice.stages;
+    params.rows = variant.rows;
+    params.tile = variant.tile;
+    params.units =
+        static_cast<std::int32_t>(s.topk > 0 ? s.num_tokens() : static_cast<std::int64_t>(s.batch.size()));
+    params.row_groups = static_cast<std::int32_t>((most_rows(s) + variant.rows - 1) / variant.rows);
+    params.splits = splits;
+    const std::int64_t parts =
+        splits > 0 ? std::int64_t{params.units} * splits : choose_parts(device.num_sms);
+    if (parts * params.row_groups > std::numeric_limits<std::int32_t>::max()) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{}: {} parts of {} row groups are more blocks than a grid holds (2^31 - 1)",
+                              kName, parts, params.row_groups));
+    }
+    params.parts = static_cast<std::int32_t>(parts);
+    const std::int64_t cuts = splits > 0 ? splits - 1 : parts - 1;
+    const std::int64_t slots = cuts == 0 ? 0 : splitkv::slot_count(parts, splits > 0);
+    partial_rows = slots * params.row_groups * variant.rows;
+  }
+
+  [[nodiscard]] std::size_t workspace_bytes() const noexcept override {
+    return static_cast<std::size_t>(partial_rows) * (static_cast<std::size_t>(variant.latent) + 2) *
+           sizeof(float);
+  }
+
+  [[nodiscard]] std::string describe() const override {
+    const std::string cut = params.splits > 0 ? fmt::format("{} splits a request", params.splits)
+                                              : fmt::format("{} even parts", params.parts);
+    return fmt::format("{} rows x {} keys, {} stages, {} x {} row group{}", variant.rows, variant.tile,
+                       params.stages, cut, params.row_groups, params.row_groups == 1 ? "" : "s");
+  }
+
+  AttentionShape shape;
+  int ordinal;
+  const splitkv::Table& table;
+  const splitkv::Variant& variant;
+  splitkv::Params params;  // without the arguments of a call
+  std::int64_t partial_rows = 0;
+
+ private:
+  [[nodiscard]] std::int64_t choose_parts(int num_sms) const {
+    std::vector<std::int64_t> tiles;
+    const auto add = [&](std::int64_t keys) {
+      tiles.push_back(std::max<std::int64_t>(1, (keys + variant.tile - 1) / variant.tile));
+    };
+    for (const Request& r : shape.batch) {
+      if (shape.topk == 0) {
+        add(visible_keys(shape, r));
+      } else {
+        for (int i = 0; i < r.q_len; ++i) add(shape.topk);
+      }
+    }
+    return splitkv::choose_parts({.tiles = tiles, .row_groups = params.row_groups, .slots = num_sms});
+  }
+};
+
+class SplitkvBackend final : public Backend {
+ public:
+  [[nodiscard]] const BackendInfo& info() const noexcept override {
+    static const BackendInfo kInfo{
+        .name = kName,
+        .summary = "absorbed, two stages: parts of the keys on tensor cores, then a merge",
+        .strategy = "absorbed",
+        .on_device = true,
+        .edges = {32, 48, 96},
+        .batch_invariant = false};
+    return kInfo;
+  }
+
+  [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override {
+    RoundingProfile profile;
+    profile.probabilities = element_of(shape.cache);
+    return profile;
+  }
+
+  [[nodiscard]] Support supports(const AttentionShape& shape, const Device& device) const override {
+    const MlaDims& d = shape.dims;
+    if (shape.space != QuerySpace::kLatent) {
+      return Support::no("it takes absorbed queries (latent space); W_UK and W_UV are applied outside");
+    }
+    if (const Support types = supports_types(shape); !types) return types;
+    if (d.kv_lora_rank != 128 && d.kv_lora_rank != 256 && d.kv_lora_rank != 512) {
+      return Support::no(fmt::format("kv_lora_rank is 128, 256 or 512, not {}", d.kv_lora_rank));
+    }
+    if (d.qk_rope_head_dim > 64 || d.qk_rope_head_dim % 16 != 0) {
+      return Support::no(
+          fmt::format("qk_rope_head_dim is a multiple of 16 up to 64, not {}", d.qk_rope_head_dim));
+    }
+    if (shape.cache == CacheFormat::kFp8DsMla && d.kv_lora_rank != 512) {
+      return Support::no(fmt::format(
+          "rows of fp8_ds_mla are 16-byte aligned only for kv_lora_rank 512, not {}", d.kv_lora_rank));
+    }
+    if (Support image = kernels::has_image<splitkv::Table>(kernels::kImages, device); !image) return image;
+    if (!choose_for(shape, device).variant) {
+      return Support::no(fmt::format("kv_lora_rank {} needs more shared memory than the {} bytes of '{}'",
+                                     d.kv_lora_rank, shared_limit(device), device.name));
+    }
+    return Support::yes();
+  }
+
+  [[nodiscard]] std::unique_ptr<Plan> plan(const AttentionShape& shape, const Device& device,
+                                           const PlanOptions& options) const override {
+    kernels::require(*this, shape, device);
+    return std::make_unique<SplitkvPlan>(shape, device, table_for(device), choose_for(shape, device),
+                                         options.num_splits);
+  }
+
+  void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
+           Stream stream) const override {
+    const auto& own = kernels::own_plan<SplitkvPlan>(plan, workspace.size(), kName);
+    splitkv::Params params = own.params;
+    params.attention = kernels::make_params(own.shape, args);
+    if (params.attention.num_tokens == 0) return;
+    check_alignment(params.attention);
+    const float cache_scale = params.attention.cache.scale;
+    params.scale_log2 = params.attention.scale * cache_scale * std::numbers::log2e_v<float>;
+    params.value_scale = cache_scale;
+    params.partial_sum = reinterpret_cast<float2*>(workspace.data());
+    params.partial_out = reinterpret_cast<float*>(workspace.data() + own.partial_rows * 2 * sizeof(float));
+    const kernels::DeviceGuard guard(own.ordinal);
+    own.variant.run(params, stream.handle);
+    if (own.partial_rows > 0) own.table.merge(params, stream.handle);
+  }
+
+ private:
+  static Support supports_types(const AttentionShape& shape) {
+    if (shape.cache == CacheFormat::kF32 || shape.cache == CacheFormat::kF64) {
+      return Support::no(fmt::format("the cache has 16-bit or fp8 rows, not {}", name_of(shape.cache)));
+    }
+    if (shape.q_dtype != element_of(shape.cache)) {
+      return Support::no(fmt::format("queries for a cache of {} are {}, not {}", name_of(shape.cache),
+                                     name_of(element_of(shape.cache)), name_of(shape.q_dtype)));
+    }
+    if (shape.out_dtype != DType::kBF16 && shape.out_dtype != DType::kF16 && shape.out_dtype != DType::kF32) {
+      return Support::no(fmt::format("outputs are bf16, f16 or f32, not {}", name_of(shape.out_dtype)));
+    }
+    return Support::yes();
+  }
+
+  static const splitkv::Table& table_for(const Device& device) {
+    return *kernels::choose_image<splitkv::Table>(kernels::kImages, device.compute_capability);
+  }
+  static std::int64_t shared_limit(const Device& device) {
+    return device.shared_memory_per_block > 0 ? device.shared_memory_per_block
+                                              : 99 * 1024;  // the least since 8.0
+  }
+  static Choice choose_for(const AttentionShape& shape, const Device& device) {
+    return choose(table_for(device).variants(), shape, shared_limit(device));
+  }
+
+  /// Copies and fragments move 16 bytes at a time.
+  static void check_alignment(const kernels::AttentionParams& p) {
+    const kernels::CacheParams& c = p.cache;
+    const auto refuse_unless = [](bool fine, const char* what) {
+      if (!fine) {
+        throw Error(
+            ErrorCode::kUnsupported,
+            fmt::format("{}: address and strides of {} must be multiples of 16 bytes, and its last stride 1",
+                        kName, what));
+      }
+    };
+    const auto tensor = [](const kernels::TensorParams& t) {
+      const auto size = static_cast<std::int64_t>(size_of(t.dtype));
+      return t.stride_channel == 1 &&
+             kernels::aligned(t.data, {t.stride_token * size, t.stride_head * size}, 16);
+    };
+    refuse_unless(tensor(p.q), "q");
+    refuse_unless(tensor(p.out), "out");
+    refuse_unless(kernels::aligned(c.latent, {c.latent_block_stride, c.latent_row_stride}, 16), "the cache");
+    refuse_unless(p.rope == 0 || kernels::aligned(c.rope, {c.rope_block_stride, c.rope_row_stride}, 16),
+                  "the cache's rotary part");
+  }
+};
+
+}  // namespace
+
+const Backend& splitkv_backend() {
+  static const SplitkvBackend backend;
+  return backend;
+}
+
+}  // namespace mla

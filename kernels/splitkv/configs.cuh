@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is compiled. Few: every instantiation costs compile time on two architectures.
+#pragma once
+
+#include "splitkv/kernel.cuh"
+
+namespace mla::MLA_ARCH_NS::splitkv {
+
+//                                                       latent rows keys | scores: rows keys split | values: rows
+template <class T, int kLatent, bool kFp8>
+using Rows16 = Traits<T, kLatent, 16, 32, 1, 2, 4, 1, kFp8>;
+template <class T, int kLatent, bool kFp8>
+using Rows32 = Traits<T, kLatent, 32, 32, 1, 2, 4, 1, kFp8>;
+/// 215 KB of shared memory: GPUs since Hopper.
+template <class T, int kLatent, bool kFp8>
+using Rows64 = Traits<T, kLatent, 64, 48, 2, 2, 2, 2, kFp8>;
+
+}  // namespace mla::MLA_ARCH_NS::splitkv

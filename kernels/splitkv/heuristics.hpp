@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace mla::kernels::splitkv {
+
+/// What the choice of the number of parts depends on; no CUDA in here.
+struct Work {
+  std::span<const std::int64_t> tiles;  ///< of each unit (request or token), at least 1
+  std::int64_t row_groups = 1;          ///< blocks that every part has
+  std::int64_t slots = 132;             ///< blocks that run at the same time
+};
+
+/// Parts along the keys when all keys are dealt out evenly.
+///
+/// Many units: as many parts as fit side by side, or slightly fewer (down to 9/10) if then no equal unit is cut.
+/// Few units: every unit the same number of parts, as many as fit, but none of under kLeastTiles tiles: a part costs a
+/// partial result and its share of the merge, and beyond that many parts the merge takes longer than the keys.
+[[nodiscard]] std::int64_t choose_parts(const Work& work);
+
+inline constexpr std::int64_t kLeastTiles = 3;
+
+/// Stages of the ring that fit: at most `most`, at least 2; 0 if not even those fit.
+[[nodiscard]] int choose_stages(std::int64_t fixed_bytes, std::int64_t stage_bytes, std::int64_t limit,
+                                int most);
+
+}  // namespace mla::kernels::splitkv

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every backend that runs on a GPU, judged against the fp64 reference by mla-verify's own machinery: the pairwise suite,
+// the oracles that need no tolerance, and a captured graph that is replayed with other lengths.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "device_array.hpp"
+#include "mla/backend.hpp"
+#include "mla/error.hpp"
+#include "verify/oracles.hpp"
+#include "verify/run_suite.hpp"
+#include "verify/suite.hpp"
+#ifdef MLA_HAVE_CUDA
+#include "captured_graph.hpp"
+#endif
+
+namespace {
+
+using namespace mla;
+using namespace mla::verify;
+
+std::vector<const Backend*> device_backends() {
+  std::vector<const Backend*> found;
+  for (const Backend* backend : backends()) {
+    if (backend->info().on_device) found.push_back(backend);
+  }
+  return found;
+}
+
+class OnDevice : public ::testing::TestWithParam<const Backend*> {
+ protected:
+  static Participant participant() {
+    const Device& device = *mla::testing::test_gpu().device;
+    return {GetParam(), {device, &device_memory(device)}};
+  }
+};
+
+TEST_P(OnDevice, AgreesWithTheReference) {
+  MLA_NEEDS_GPU();
+  const Backend* const one[] = {GetParam()};
+  const Participant participants[] = {participant()};
+  const SuiteRun run = run_suite(make_suite("quick", one, 1).cases, participants, {});
+  for (const Verdict& verdict : run.verdicts) {
+    EXPECT_NE(verdict.outcome, Outcome::kFailed)
+        << to_text(verdict.c) << "\n  " << verdict.reason << "\n  " << verdict.plan << "\n  "
+        << to_text(verdict.report, verdict.c.shape.dims.num_heads);
+  }
+  RecordProperty("passed", static_cast<int>(run.passed));
+  EXPECT_GT(run.passed, 0);
+}
+
+TEST_P(OnDevice, HoldsTheOracles) {
+  MLA_NEEDS_GPU();
+  const Participant participants[] = {participant()};
+  const OracleRun run = run_oracles(participants, 1, 10, {});
+  for (const OracleVerdict& verdict : run.verdicts) {
+    EXPECT_NE(verdict.outcome.outcome, Outcome::kFailed)
+        << verdict.oracle << " (" << verdict.expectation << "): " << verdict.outcome.reason << "\n  "
+        << to_text(verdict.base);
+  }
+  EXPECT_GT(run.passed, 0);
+}
+
+/// Shapes that stress what suites keep small; each is tried where the backend supports it.
+constexpr const char* kLongCases[] = {
+    // Pools that pass 2^31 elements and 2^32 bytes, block sizes that are no powers of two.
+    "decode latent h16 l512 r64 p128 v128 2q1s200 causal b64 q:bf16 out:bf16 cache:bf16 first_block=58255",
+    "decode latent h16 l512 r64 p128 v128 1q1s7 causal b1 q:bf16 out:bf16 cache:bf16 first_block=3728270",
+    "decode latent h16 l512 r64 p128 v128 1q1s481 causal b480 q:bf16 out:bf16 cache:bf16 first_block=7768",
+    // Many splits of one long request, few keys for many splits, ragged lengths with empty ones.
+    "decode latent h16 l512 r64 p128 v128 q1s8193 causal b64 q:bf16 out:bf16 cache:bf16 splits=132",
+    "decode latent h128 l512 r64 p128 v128 q1s4097 causal b64 q:bf16 out:bf16 cache:bf16",
+    "decode latent h4 l512 r64 p128 v128 q1s3 causal b4 q:bf16 out:bf16 cache:bf16 splits=8",
+    "decode latent h20 l512 r64 p128 v128 3q1s4k_2q1s0_5q2s77_q8s1000 causal b48 q:bf16 out:f32 cache:bf16",
+    "decode latent h16 l512 r64 p128 v128 2q8s64_2q8s1k causal b64 q:bf16 out:bf16 cache:bf16",
+    "decode latent h128 l512 r64 p128 v128 4q2s900 w256 sink4 causal b16 q:f16 out:f16 cache:f16",
+    "decode latent h128 l512 r64 p128 v128 2q1s9k topk2048 b64 q:bf16 out:bf16 cache:fp8_ds_mla",
+};
+
+TEST_P(OnDevice, LongCases) {
+  MLA_NEEDS_GPU();
+  const Participant one = participant();
+  for (const char* text : kLongCases) {
+    CaseRun run(parse_case(text));
+    const Verdict verdict = run.judge(*one.backend, one.machine);
+    EXPECT_NE(verdict.outcome, Outcome::kFailed)
+        << text << "\n  " << verdict.reason << "\n  " << verdict.plan << "\n  "
+        << to_text(verdict.report, verdict.c.shape.dims.num_heads);
+  }
+}
+
+#ifdef MLA_HAVE_CUDA
+TEST_P(OnDevice, ReplaysACapturedGraphWithOtherLengths) {
+  MLA_NEEDS_GPU();
+  const Participant one = participant();
+  int replayed = 0;
+  for (const Case& shape : oracle_shapes(one, 5)) {
+    for (const std::string& failure : mla::testing::replay_with_other_lengths(one, shape)) {
+      ADD_FAILURE() << to_text(shape) << ": " << failure;
+    }
+    ++replayed;
+  }
+  EXPECT_GT(replayed, 0);
+}
+#endif
+
+TEST(DeviceBackends, RefuseAnotherBackendsPlanAndASmallWorkspace) {
+  MLA_NEEDS_GPU();
+  const Device& device = *mla::testing::test_gpu().device;
+  AttentionShape shape;
+  shape.batch = {{1, 64}};
+  std::vector<std::unique_ptr<Plan>> plans;
+  std::vector<const Backend*> owners;
+  for (const Backend* backend : device_backends()) {
+    if (!backend->supports(shape, device)) continue;
+    plans.push_back(backend->plan(shape, device));
+    owners.push_back(backend);
+  }
+  for (std::size_t i = 0; i < plans.size(); ++i) {
+    for (std::size_t j = 0; j < plans.size(); ++j) {
+      if (i == j) continue;
+      EXPECT_THROW(owners[i]->run(*plans[j], {}, {}), Error) << owners[i]->info().name;
+    }
+    if (plans[i]->workspace_bytes() > 0) {
+      EXPECT_THROW(owners[i]->run(*plans[i], {}, {}), Error) << owners[i]->info().name;
+    }
+  }
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OnDevice);
+INSTANTIATE_TEST_SUITE_P(Backends, OnDevice, ::testing::ValuesIn(device_backends()), [](const auto& param) {
+  std::string name(param.param->info().name);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
