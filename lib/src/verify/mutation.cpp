@@ -44,8 +44,7 @@ void ask_oracles(Trial& trial, const Machine& machine, std::uint64_t seed, const
   const Participant participant{trial.kernel.get(), machine};
   RunHooks own = hooks;
   own.fail_fast = true;
-  constexpr int kRepeats = 3;
-  const OracleRun run = run_oracles({&participant, 1}, seed, kRepeats, own);
+  const OracleRun run = run_oracles({&participant, 1}, {seed, 3, false}, own);
   trial.verdict.asked += static_cast<std::int64_t>(run.verdicts.size());
   if (run.failed > 0) {
     const OracleVerdict& last = run.verdicts.back();

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "mla/error.hpp"
 #include "verify/oracle_list.hpp"
 
@@ -39,10 +41,30 @@ OracleOutcome ask(const Oracle& oracle, const OracleSubject& subject) {
   }
 }
 
-struct TypesOf {
-  DType q, out;
-  CacheFormat cache;
-};
+/// The first of some dims that the backend serves.
+std::optional<Case> smallest_shape(const Participant& participant, QuerySpace space, Phase phase,
+                                   CacheFormat cache, DType type, std::uint64_t seed) {
+  constexpr MlaDims kDims[] = {
+      {3, 40, 8, 24, 56}, {4, 128, 16, 32, 48}, {16, 512, 64, 128, 128}, {64, 512, 64, 128, 128}};
+  for (const MlaDims& dims : kDims) {
+    Case c;
+    c.seed = seed;
+    c.shape.space = space;
+    c.shape.phase = phase;
+    c.shape.dims = dims;
+    c.shape.block_size = dims.kv_lora_rank < 512 ? 16 : 64;
+    c.shape.q_dtype = c.shape.out_dtype = type;
+    c.shape.cache = cache;
+    c.shape.batch = {{2, 70}, {1, 0}, {1, 1}, {3, 33}, {1, 129}};
+    try {
+      (void)cache_layout(cache, dims);
+    } catch (const Error&) {
+      continue;  // a format that cannot hold the dims
+    }
+    if (participant.backend->supports(c.shape, participant.machine.device)) return c;
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -50,38 +72,18 @@ std::span<const Oracle> all_oracles() {
   return kOracles;
 }
 
-std::vector<Case> oracle_shapes(const Participant& participant, std::uint64_t seed) {
-  constexpr MlaDims kDims[] = {
-      {3, 40, 8, 24, 56}, {4, 128, 16, 32, 48}, {16, 512, 64, 128, 128}, {64, 512, 64, 128, 128}};
+std::vector<Case> oracle_shapes(const Participant& participant, const OracleOptions& options) {
   std::vector<Case> shapes;
   for (const QuerySpace space : {QuerySpace::kLatent, QuerySpace::kHead}) {
+    const std::size_t before = shapes.size();
     for (const Phase phase : {Phase::kDecode, Phase::kPrefill}) {
       for (const CacheFormat cache : all_cache_formats()) {
-        const bool wide = cache == CacheFormat::kF64;
-        for (const TypesOf& types :
-             {TypesOf{DType::kF64, DType::kF64, cache}, TypesOf{DType::kF32, DType::kF32, cache},
-              TypesOf{DType::kBF16, DType::kBF16, cache}, TypesOf{DType::kF16, DType::kF16, cache}}) {
-          if (wide != (types.q == DType::kF64)) continue;
-          for (const MlaDims& dims : kDims) {
-            Case c;
-            c.seed = seed;
-            c.shape.space = space;
-            c.shape.phase = phase;
-            c.shape.dims = dims;
-            c.shape.block_size = dims.kv_lora_rank < 512 ? 16 : 64;
-            c.shape.q_dtype = types.q;
-            c.shape.out_dtype = types.out;
-            c.shape.cache = cache;
-            c.shape.batch = {{2, 70}, {1, 0}, {1, 1}, {3, 33}, {1, 129}};
-            try {
-              if (!participant.backend->supports(c.shape, participant.machine.device)) continue;
-              (void)cache_layout(cache, dims);
-            } catch (const Error&) {
-              continue;  // a format that cannot hold the dims
-            }
-            shapes.push_back(c);
-            break;  // the smallest dims will do
-          }
+        for (const DType type : {DType::kF64, DType::kF32, DType::kBF16, DType::kF16}) {
+          // Double and nothing else for the cache of doubles: a proof, not a practice.
+          if ((cache == CacheFormat::kF64) != (type == DType::kF64)) continue;
+          if (!options.every_format && shapes.size() > before) continue;
+          if (const auto c = smallest_shape(participant, space, phase, cache, type, options.seed))
+            shapes.push_back(*c);
         }
       }
     }
@@ -89,12 +91,12 @@ std::vector<Case> oracle_shapes(const Participant& participant, std::uint64_t se
   return shapes;
 }
 
-OracleRun run_oracles(std::span<const Participant> participants, std::uint64_t seed, int repeats,
+OracleRun run_oracles(std::span<const Participant> participants, const OracleOptions& options,
                       const RunHooks& hooks) {
   OracleRun run;
   for (const Participant& participant : participants) {
-    for (const Case& shape : oracle_shapes(participant, seed)) {
-      const OracleSubject subject{participant.backend, participant.machine, shape, repeats};
+    for (const Case& shape : oracle_shapes(participant, options)) {
+      const OracleSubject subject{participant.backend, participant.machine, shape, options.repeats};
       for (const Oracle& oracle : kOracles) {
         if ((hooks.stop && hooks.stop()) || (hooks.fail_fast && run.failed > 0)) {
           run.stopped = hooks.stop && hooks.stop();

@@ -40,8 +40,14 @@ struct Oracle {
 /// All of them, by name unique.
 [[nodiscard]] std::span<const Oracle> all_oracles();
 
+struct OracleOptions {
+  std::uint64_t seed = 1;
+  int repeats = 10;
+  bool every_format = true;  ///< false: only the first cache format that a backend takes in each query space
+};
+
 /// The shapes on which a backend is asked: the smallest it supports for each query space, phase and cache format.
-[[nodiscard]] std::vector<Case> oracle_shapes(const Participant& participant, std::uint64_t seed);
+[[nodiscard]] std::vector<Case> oracle_shapes(const Participant& participant, const OracleOptions& options);
 
 struct OracleVerdict {
   std::string_view oracle, expectation;
@@ -57,7 +63,7 @@ struct OracleRun {
 };
 
 /// Every oracle on every shape of every participant.
-[[nodiscard]] OracleRun run_oracles(std::span<const Participant> participants, std::uint64_t seed,
-                                    int repeats, const RunHooks& hooks);
+[[nodiscard]] OracleRun run_oracles(std::span<const Participant> participants, const OracleOptions& options,
+                                    const RunHooks& hooks);
 
 }  // namespace mla::verify

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// mla-verify as a user meets it: exit codes, streams, formats, and sentences for whatever may be wrong.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "run_program.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+using mla::test::RunResult;
+using Args = std::vector<std::string>;
+using Json = nlohmann::json;
+
+const std::string kGolden = std::string(MLA_TEST_DATA) + "/golden";
+
+RunResult verify(const Args& args, const mla::test::RunOptions& options = {}) {
+  return mla::test::run_program(MLA_VERIFY, args, options);
+}
+
+class VerifyCli : public testing::Test {
+ protected:
+  VerifyCli() : dir_(fs::path(testing::TempDir()) / ("mla_verify_cli_" + std::to_string(::getpid()))) {
+    fs::remove_all(dir_);
+    fs::create_directories(dir_);
+  }
+  ~VerifyCli() override { fs::remove_all(dir_); }
+
+  static std::string read(const fs::path& path) {
+    std::ifstream in(path);
+    return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  }
+
+  /// A golden folder with one set, to be spoiled.
+  void copy_golden(const std::string& set) const {
+    Json manifest = Json::parse(read(kGolden + "/manifest.json"));
+    const Json only = manifest["variants"][set];
+    manifest["variants"] = Json::object({{set, only}});
+    std::ofstream(dir_ / "manifest.json") << manifest.dump(1);
+    fs::copy_file(kGolden + "/" + set + ".safetensors", dir_ / (set + ".safetensors"),
+                  fs::copy_options::overwrite_existing);
+  }
+
+  fs::path dir_;
+};
+
+void expect_error(const Args& args, int code, const std::vector<std::string>& says) {
+  const RunResult r = verify(args);
+  std::string line = "mla-verify";
+  for (const std::string& a : args) line += " " + a;
+  SCOPED_TRACE(line + "\nstderr: " + r.err);
+  EXPECT_EQ(r.exit_code, code);
+  EXPECT_EQ(r.out, "");
+  EXPECT_TRUE(r.err.starts_with("mla-verify: error: "));
+  for (const std::string& part : says) EXPECT_NE(r.err.find(part), std::string::npos) << part;
+}
+
+const char* const kCase = "decode latent h2 l64 r8 p16 v24 2q1s20 causal b16 q:f32 out:f32 cache:f32";
+
+TEST_F(VerifyCli, UsageErrorsExitWithTwo) {
+  expect_error({}, 2, {"subcommand"});
+  expect_error({"rum"}, 2, {"'rum'", "run"});
+  expect_error({"golden"}, 2, {"dir"});
+  expect_error({"run", "--sed", "1"}, 2, {"'--sed'", "--seed"});
+  expect_error({"run", "--seed", "x"}, 2, {"--seed", "'x'"});
+  expect_error({"run", "--seed", "-1"}, 2, {"--seed"});
+  expect_error({"run", "--show", "99999999999999999999"}, 2, {"--show"});
+  expect_error({"run", "--repeats", "100000"}, 2, {"--repeats", "0..1000"});
+  expect_error({"run", "--suite", "quik"}, 2, {"'quik'", "quick"});
+  expect_error({"run", "--filter", "("}, 2, {"'('", "regular expression"});
+  expect_error({"run", "--filter", "h99999"}, 2, {"h99999", "none"});
+  expect_error({"run", "--backends", "cpu-absorbd"}, 2, {"cpu-absorbd", "cpu-absorbed"});
+  expect_error({"run", "--case", "decode 1q1s5 valus=normal"}, 2, {"valus=normal", "values"});
+  expect_error({"run", "--case", "decode 1q9s5"}, 2, {"5", "9"});
+  expect_error({"run", "--case", "decode 1q1s5 l40 cache:fp8_ds_mla"}, 3, {"40"});
+  expect_error({"run", "-o", "xml"}, 2, {"xml", "json"});
+  expect_error({"mutants", "--suite", "none"}, 2, {"'none'"});
+}
+
+TEST_F(VerifyCli, GoldenPassesAndNamesEverySet) {
+  const RunResult r = verify({"golden", kGolden, "--summary"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_NE(r.out.find("11 of 11 sets pass"), std::string::npos) << r.out;
+  for (const char* set : {"v3_small", "v2lite_yarn", "glm47_flash_dims", "minicpm3_dims"}) {
+    EXPECT_NE(r.out.find(set), std::string::npos) << set;
+  }
+}
+
+TEST_F(VerifyCli, GoldenListsEveryTensorWithItsError) {
+  const RunResult r = verify({"golden", kGolden, "--set", "v3_small", "-o", "json"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  const Json json = Json::parse(r.out);
+  EXPECT_EQ(json.at("kind"), "verify.golden");
+  EXPECT_EQ(json.at("facts").at("sets"), 1);
+  EXPECT_EQ(json.at("facts").at("checks_failed"), 0);
+  for (const char* path :
+       {"expanded", "absorbed", "decode absorbed", "multi expanded", "cpu-absorbed", "rope table"}) {
+    EXPECT_NE(r.out.find(path), std::string::npos) << path;
+  }
+  EXPECT_NE(r.out.find("window_sink.out_f64"), std::string::npos);
+  EXPECT_NE(r.out.find("topk.attn_f64"), std::string::npos);
+}
+
+TEST_F(VerifyCli, ACorruptedGoldenTensorFailsAndIsNamed) {
+  copy_golden("v3_small");
+  const fs::path file = dir_ / "v3_small.safetensors";
+  std::string bytes = read(file);
+  // The f64 tensors come first, in name order: seq0.attn_f64 starts the data.
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), 8);
+  bytes[8 + header + 6] = static_cast<char>(bytes[8 + header + 6] ^ 0x10);
+  std::ofstream(file, std::ios::binary) << bytes;
+  const RunResult r = verify({"golden", dir_.string()});
+  EXPECT_EQ(r.exit_code, 1) << r.err;
+  EXPECT_NE(r.out.find("FAIL v3_small seq0.attn_f64 (expanded): element [0, 0]: got "), std::string::npos)
+      << r.out;
+  EXPECT_NE(r.out.find("0 of 1 sets pass"), std::string::npos);
+}
+
+TEST_F(VerifyCli, GoldenInputErrorsExitWithTwo) {
+  expect_error({"golden", "/nonexistent"}, 2, {"/nonexistent"});
+  expect_error({"golden", dir_.string()}, 2, {"manifest.json", "cannot be opened"});
+  std::ofstream(dir_ / "manifest.json") << "{\"format\": 1,";
+  expect_error({"golden", dir_.string()}, 2, {"manifest.json", "not valid JSON"});
+  copy_golden("v2lite");
+  expect_error({"golden", dir_.string(), "--set", "v2light"}, 2, {"'v2light'", "v2lite"});
+  fs::resize_file(dir_ / "v2lite.safetensors", 100);
+  expect_error({"golden", dir_.string()}, 2, {"v2lite.safetensors"});
+  std::ofstream(dir_ / "stray.safetensors") << "x";
+  expect_error({"golden", dir_.string()}, 2, {"stray.safetensors"});
+}
+
+TEST_F(VerifyCli, OneCaseRunsAlone) {
+  const RunResult r = verify({"run", "--case", kCase});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(r.err, "");
+  EXPECT_NE(r.out.find("PASS: 1 of 1 judged cases pass"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("cpu-expanded left out 1 case"), std::string::npos) << r.out;
+}
+
+TEST_F(VerifyCli, NothingJudgedIsNotAPass) {
+  const RunResult r = verify({"run", "--backends", "cpu-expanded", "--case", kCase});
+  EXPECT_EQ(r.exit_code, 3) << r.out;
+}
+
+TEST_F(VerifyCli, ListedCasesAreCasesAgain) {
+  const RunResult all = verify({"run", "--list-cases"});
+  EXPECT_EQ(all.exit_code, 0);
+  EXPECT_GT(std::count(all.out.begin(), all.out.end(), '\n'), 150);
+  const RunResult some = verify({"run", "--list-cases", "--filter", "topk.*index=duplicates"});
+  const std::string first = some.out.substr(0, some.out.find('\n'));
+  EXPECT_NE(first.find("index=duplicates"), std::string::npos);
+  EXPECT_EQ(verify({"run", "--case", first, "--list-cases"}).out, first + "\n");
+  EXPECT_EQ(verify({"run", "--list-cases"}).out, all.out) << "the same seed gives the same cases";
+  EXPECT_NE(verify({"run", "--list-cases", "--seed", "2"}).out, all.out);
+}
+
+TEST_F(VerifyCli, ASuiteMayBeAFile) {
+  std::ofstream(dir_ / "my.cases") << "# mine\n" << kCase << "\n";
+  const RunResult r = verify({"run", "--suite", (dir_ / "my.cases").string(), "--no-oracles", "-o", "json"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  const Json json = Json::parse(r.out);
+  EXPECT_EQ(json.at("facts").at("cases"), 1);
+  EXPECT_EQ(json.at("facts").at("passed"), 1);
+  std::ofstream(dir_ / "my.cases") << kCase << " what=this\n";
+  expect_error({"run", "--suite", (dir_ / "my.cases").string()}, 2, {"my.cases:1:", "what=this"});
+}
+
+TEST_F(VerifyCli, EveryFormatAndJUnit) {
+  const std::string xml = (dir_ / "out.xml").string();
+  const RunResult json = verify({"run", "--case", kCase, "-o", "json", "--junit", xml});
+  EXPECT_EQ(Json::parse(json.out).at("kind"), "verify.run");
+  EXPECT_NE(read(xml).find("<testcase classname=\"cpu-absorbed\""), std::string::npos);
+  const RunResult csv = verify({"run", "--case", kCase, "-o", "csv"});
+  EXPECT_NE(csv.out.find("verdict,backend,budget_percent,case,finding"), std::string::npos) << csv.out;
+  const RunResult md = verify({"run", "--case", kCase, "-o", "md"});
+  EXPECT_NE(md.out.find("| verdict |"), std::string::npos) << md.out;
+  expect_error({"run", "--case", kCase, "--junit", "/nonexistent/out.xml"}, 2, {"/nonexistent/out.xml"});
+}
+
+TEST_F(VerifyCli, OraclesAreExplained) {
+  const RunResult r = verify({"oracles"});
+  EXPECT_EQ(r.exit_code, 0);
+  for (const char* name : {"count", "spike", "poison", "splits"})
+    EXPECT_NE(r.out.find(name), std::string::npos) << name;
+}
+
+TEST_F(VerifyCli, AnInterruptEndsWithWhatIsKnownSoFar) {
+  mla::test::RunOptions options;
+  bool sent = false;
+  int ticks = 0;
+  options.on_tick = [&](pid_t pid) {
+    if (++ticks < 50) return true;
+    if (!sent) ::kill(pid, SIGINT);
+    sent = true;
+    return false;
+  };
+  const RunResult r = verify({"run", "-o", "json"}, options);
+  EXPECT_EQ(r.exit_code, 130);
+  EXPECT_NO_THROW((void)Json::parse(r.out)) << r.out.substr(0, 200);
+}
+
+TEST_F(VerifyCli, HelpAndVersion) {
+  const RunResult help = verify({"run", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  for (const char* flag :
+       {"--suite", "--filter", "--list-cases", "--seed", "--fail-fast", "--junit", "--backends"}) {
+    EXPECT_NE(help.out.find(flag), std::string::npos) << flag;
+  }
+  EXPECT_EQ(verify({"--version"}).exit_code, 0);
+}
+
+}  // namespace
