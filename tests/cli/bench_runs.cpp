@@ -190,8 +190,8 @@ TEST_F(BenchRuns, ListsSayWhatThereIs) {
   ASSERT_EQ(explained.exit_code, 0) << explained.err;
   bool saw_no = false;
   bool saw_yes = false;
-  for (const mla::json::Value& row :
-       *json(explained.out).find("tables")->find("backends")->get_if<mla::json::Array>()) {
+  const mla::json::Value answer = json(explained.out);  // outlives the loop over its parts
+  for (const mla::json::Value& row : *answer.find("tables")->find("backends")->get_if<mla::json::Array>()) {
     const bool supported = *row.find("supported")->get_if<bool>();
     saw_yes = saw_yes || supported;
     if (supported) continue;

@@ -55,7 +55,7 @@ TEST_P(OnDevice, AgreesWithTheReference) {
 TEST_P(OnDevice, HoldsTheOracles) {
   MLA_NEEDS_GPU();
   const Participant participants[] = {participant()};
-  const OracleRun run = run_oracles(participants, 1, 10, {});
+  const OracleRun run = run_oracles(participants, {1, 10, true}, {});
   for (const OracleVerdict& verdict : run.verdicts) {
     EXPECT_NE(verdict.outcome.outcome, Outcome::kFailed)
         << verdict.oracle << " (" << verdict.expectation << "): " << verdict.outcome.reason << "\n  "
@@ -97,7 +97,7 @@ TEST_P(OnDevice, ReplaysACapturedGraphWithOtherLengths) {
   MLA_NEEDS_GPU();
   const Participant one = participant();
   int replayed = 0;
-  for (const Case& shape : oracle_shapes(one, 5)) {
+  for (const Case& shape : oracle_shapes(one, {5, 1, true})) {
     for (const std::string& failure : mla::testing::replay_with_other_lengths(one, shape)) {
       ADD_FAILURE() << to_text(shape) << ": " << failure;
     }

@@ -19,7 +19,7 @@ struct Column {
   std::string key;    ///< machine name with the unit in it: "time_us", "bytes_per_token"
   std::string title;  ///< head of the column in a table
   int precision = 2;  ///< digits after the point for reals (tables and Markdown only; JSON and CSV keep all)
-  bool thousands = false;  ///< group digits of integers in tables
+  bool thousands = false;   ///< group digits of integers in tables
   bool scientific = false;  ///< reals as 1.23e-07 in tables and Markdown
 };
 

@@ -43,11 +43,11 @@ void check_filter(const std::string& filter) {
 
 /// Sets the library's flags; it keeps them in globals and knows no other way.
 void initialize(std::vector<std::string> words) {
-  words.insert(words.begin(), "mla-bench");
-  std::vector<char*> argv;
+  static char program[] = "mla-bench";  // the library keeps this pointer for the context of its reports
+  std::vector<char*> argv{program};
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  int argc = static_cast<int>(words.size());
+  int argc = static_cast<int>(words.size()) + 1;
   benchmark::Initialize(&argc, argv.data());
 }
 
