@@ -57,6 +57,7 @@ void print_error(std::string_view program, std::string_view message, std::string
 
 int guard(const char* program, const std::function<int()>& body) {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is a write error, told as one
   try {
     return body();
   } catch (const Error& error) {

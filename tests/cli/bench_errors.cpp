@@ -48,8 +48,8 @@ TEST_F(BenchErrors, Usage) {
 
 TEST_F(BenchErrors, Values) {
   expect(small_run({"--window", "wide"}), 2, {"--window", "'wide'"});
-  expect(small_run({"--noise", "1"}), 2, {"--noise", "'1'", "1%"});
-  expect(small_run({"--max-time", "9"}), 2, {"given", "--max-time"});
+  expect({"run", "--noise", "1"}, 2, {"--noise", "'1'", "1%"});
+  expect(small_run({"--max-time", "9"}), 2, {"--max-time", "received 2"});
   expect({"run", "--max-time", "9"}, 2, {"--max-time", "'9'", "50ms"});
   expect({"run", "--kv", "99999999999"}, 2, {"99999999999"});
   expect({"run", "--kv", "123456789012345678901234567890"}, 2, {"1234567890"});

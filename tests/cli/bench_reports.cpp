@@ -21,7 +21,7 @@ class BenchReports : public BenchTest {
   }
   static BenchRecord record(double us, const std::string& backend) {
     BenchRecord r;
-    r.key = "decode head h2 l32 r16 p16 v16 1q1s64 causal b64 q:f32 out:f32 cache:f32";
+    r.key = "decode head h2 l32 r16 p16 v16 q1s64 causal b64 q:f32 out:f32 cache:f32";
     r.backend = backend;
     r.device = "host";
     r.cache_state = "warm";

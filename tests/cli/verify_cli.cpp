@@ -203,7 +203,7 @@ TEST_F(VerifyCli, AnInterruptEndsWithWhatIsKnownSoFar) {
   };
   const RunResult r = verify({"run", "-o", "json"}, options);
   EXPECT_EQ(r.exit_code, 130);
-  EXPECT_NO_THROW((void)Json::parse(r.out)) << r.out.substr(0, 200);
+  EXPECT_TRUE(Json::accept(r.out)) << r.out.substr(0, 200);
 }
 
 TEST_F(VerifyCli, HelpAndVersion) {
