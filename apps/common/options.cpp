@@ -13,6 +13,7 @@
 #include "core/text.hpp"
 #include "mla/device.hpp"
 #include "mla/error.hpp"
+#include "mla/plugin_host.hpp"
 #include "mla/version.hpp"
 
 namespace mla::cli {
@@ -237,6 +238,18 @@ void add_output_options(CLI::App& app, Output& output) {
       ->default_str("auto")
       ->group(group);
   app.add_flag("-q,--quiet", output.quiet, "No progress line")->group(group);
+}
+
+void add_plugin_option(CLI::App& app) {
+  app.add_option_function<std::vector<std::string>>(
+         "--plugin",
+         [](const std::vector<std::string>& files) {
+           for (const std::string& file : files) static_cast<void>(load_plugin(file));
+         },
+         "Add the backend of a shared object that speaks mla/plugin.h; may be repeated")
+      ->type_name("FILE")
+      ->allow_extra_args(false)
+      ->group("Backends");
 }
 
 std::optional<int> parse(CLI::App& app, int argc, char** argv) {

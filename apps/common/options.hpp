@@ -31,6 +31,10 @@ CLI::Option* often(CLI::Option* option);
 /// -o/--output table|json|csv|md, --color, -q/--quiet.
 void add_output_options(CLI::App& app, Output& output);
 
+/// --plugin FILE, repeatable: loads backends from shared objects (mla/plugin.h) while the command line is read, before
+/// anything looks for backends.
+void add_plugin_option(CLI::App& app);
+
 /// Parses argv. Empty: go on. A value: the program ends with that code (help, version, completion, man: kOk;
 /// an error: kUsage after one sentence with a did-you-mean suggestion on stderr). An mla::Error thrown by a
 /// callback passes through to guard().

@@ -18,6 +18,8 @@ struct RunRequest {
   std::string filter;
   std::string out;           ///< folder; empty: results/<device>/<date>-<name>; "none": nothing is kept
   std::string gbench_json;   ///< file, or empty
+  std::string device;        ///< a described GPU to model instead of measuring, or empty
+  std::string crossover;     ///< axis to bisect instead of sweeping, or empty
   std::string memory_limit;  ///< size, or empty: half of what is free
   bool resume = false;
   bool dry_run = false;
@@ -38,7 +40,7 @@ struct CompareRequest {
 
 struct ReportRequest {
   std::vector<std::string> paths;  ///< folders or files
-  std::string x = "kv", y = "time_us", by = "backend", facet = "batch";
+  std::string x = "kv", y = "time_us", by = "backend", facet = "window";
   std::string where;
   std::string format = "table";  ///< table, json, csv, md, html, svg, png
   std::string chart = "lines";   ///< lines, roofline, speedup (svg, png)

@@ -7,6 +7,7 @@
 #include "mla/device.hpp"
 #include "mla/error.hpp"
 #include "mla/model.hpp"
+#include "mla/plugin_host.hpp"
 #include "spec/sweep.hpp"
 
 namespace mla::bench {
@@ -30,6 +31,7 @@ Table backends_table(const std::string& shape_text) {
     table.columns.push_back({"supported", "shape"});
   }
   table.columns.push_back({"reason", "why not"});
+  table.columns.push_back({"origin", "from"});
   table.columns.push_back({"summary", "idea"});
   for (const Backend* backend : backends()) {
     const BackendInfo& info = backend->info();
@@ -42,6 +44,8 @@ Table backends_table(const std::string& shape_text) {
       if (!support.ok) reason = support.why;
     }
     row.push_back(reason.empty() ? Cell{} : Cell{reason});
+    const std::string origin = origin_of(*backend);
+    row.push_back(origin.empty() ? Cell{} : Cell{origin});
     row.emplace_back(std::string(info.summary));
     table.rows.push_back(std::move(row));
   }

@@ -46,9 +46,18 @@ void add_run(CLI::App& root, RunRequest& request) {
                  ->type_name("SPEC")
                  ->group("Workload"));
   add_sweep_flags(*app, request);
+  cli::add_plugin_option(*app);
   app->add_option("--filter", request.filter,
                   "Only points whose name matches this expression (-REGEX: does not)")
       ->type_name("REGEX")
+      ->group("Workload");
+  app->add_option("--device", request.device,
+                  "Model a described GPU (its floors) instead of measuring this machine")
+      ->type_name("GPU")
+      ->group("Workload");
+  app->add_option("--find-crossover", request.crossover,
+                  "Bisect this axis to where one of two backends overtakes the other")
+      ->type_name("kv|requests|window|q_len|heads")
       ->group("Workload");
   app->add_option("--memory-limit", request.memory_limit, "Host memory the inputs may take")
       ->type_name("SIZE")
@@ -160,6 +169,7 @@ void add_rerun(CLI::App& root, RerunRequest& request) {
                  ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40))
                  ->group("What"));
   add_comparison_options(*app, request.threshold, request.fail_on);
+  cli::add_plugin_option(*app);
   app->add_option("--noise", request.noise, "As in run")->type_name("PERCENT")->group("Measurement");
   app->add_option("--max-time", request.max_time, "As in run")->type_name("DURATION")->group("Measurement");
   app->add_option("--memory-limit", request.memory_limit, "As in run")
@@ -184,6 +194,7 @@ void add_list(CLI::App& root, ListRequest& request) {
   cli::often(app->add_option("--explain", request.shape, "Backends: can they do this shape, and if not, why")
                  ->type_name("SHAPE")
                  ->group("What"));
+  cli::add_plugin_option(*app);
   app->add_flag("--names", request.names, "Only names, one a line")->group("Output");
   cli::add_output_options(*app, request.output);
 }

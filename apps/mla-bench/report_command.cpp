@@ -34,7 +34,8 @@ std::string title_of(const report::RunFile& run) {
 std::string draw(const ReportRequest& request, const report::RunFile& run) {
   const report::Picture picture = request.format == "png" ? report::Picture::kPng : report::Picture::kSvg;
   if (request.chart == "roofline") return report::run_gnuplot(report::roofline_script(run.records, picture));
-  if (request.chart == "speedup") return report::run_gnuplot(report::speedup_script(run.records, picture));
+  if (request.chart == "speedup")
+    return report::run_gnuplot(report::speedup_script(report::speedup_table(run.records), picture));
   if (request.chart != "lines") {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--chart {} is not known", text::quoted(request.chart)),
@@ -87,6 +88,7 @@ int answer(const ReportRequest& request) {
   report::RunFile run = read_runs(request.paths);
   if (run.records.empty()) throw Error(ErrorCode::kInvalidArgument, "the runs hold no record");
   select(run.records, request.where);
+  report::sort_by_axes(run.records);
   if (request.format == "html") {
     deliver(request, html(request, run));
   } else if (request.format == "svg" || request.format == "png") {

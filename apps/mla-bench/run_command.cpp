@@ -8,9 +8,12 @@
 
 #include "commands.hpp"
 #include "core/text.hpp"
+#include "crossover.hpp"
 #include "mla/backend.hpp"
+#include "mla/device.hpp"
 #include "mla/error.hpp"
 #include "report/findings.hpp"
+#include "run/modelled.hpp"
 #include "session.hpp"
 #include "sweep_view.hpp"
 
@@ -71,7 +74,7 @@ void sort_by_axes(std::vector<BenchRecord>& records, const spec::Sweep& sweep) {
 }
 
 void show(const RunRequest& request, const spec::Sweep& sweep, std::vector<BenchRecord> records,
-          const run::HostCeilings& ceilings, const std::string& folder) {
+          const std::string& ceilings, const std::string& folder) {
   sort_by_axes(records, sweep);
   report::Document document;
   document.kind = "bench.run";
@@ -81,13 +84,49 @@ void show(const RunRequest& request, const spec::Sweep& sweep, std::vector<Bench
       request.output.format == report::Format::kTable || request.output.format == report::Format::kMarkdown;
   document.tables.push_back(report::record_table(records, !for_people));
   document.notes = report::findings(records);
-  document.notes.push_back(fmt::format(
-      "ceilings measured in this run: {:.1f} GB/s of memory reads, {:.0f} GFLOP/s f32, {:.0f} GFLOP/s f64",
-      ceilings.read_bytes_per_s / 1e9, ceilings.f32_flops / 1e9, ceilings.f64_flops / 1e9));
+  document.notes.push_back(ceilings);
   if (!folder.empty()) document.notes.push_back(fmt::format("records: {}/run.jsonl", folder));
   cli::Output output = request.output;
   output.fold_constant_columns = true;
   cli::print(document, output);
+}
+
+/// Nothing is measured, so nothing is kept unless the user names a folder: modelled rows do not belong beside measured ones.
+int modelled(const RunRequest& request, const spec::SweepSpec& spec) {
+  if (request.resume || !request.filter.empty() || !request.gbench_json.empty() ||
+      !request.crossover.empty()) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--device models, nothing runs: no --resume, --filter, --gbench-json or --find-crossover with it");
+  }
+  const Device device = load_device(request.device);
+  const spec::Sweep sweep = spec::resolve(spec, run::modelled_backends());
+  std::vector<BenchRecord> records;
+  for (const spec::SweepPoint& point : sweep.points)
+    records.push_back(run::model_point(point, device, sweep.name));
+  Keeper keeper(request.out.empty() || request.dry_run ? "none" : request.out, false, spec);
+  for (const BenchRecord& record : records) keeper.keep(record);
+  run::SweepOutcome outcome{records, false};
+  show(request, sweep, std::move(records),
+       fmt::format("modelled from nominal peaks of {} ({}, checked {}); launch and latency are left out",
+                   device.title, device.source, device.checked),
+       keeper.folder());
+  return exit_code(outcome);
+}
+
+int crossover(const RunRequest& request, const spec::SweepSpec& spec) {
+  if (request.dry_run || request.resume || !request.filter.empty() || !request.gbench_json.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--find-crossover chooses its points as it goes: no --dry-run, --resume, --filter or "
+                "--gbench-json with it");
+  }
+  run::SweepOptions options;
+  options.memory_limit = memory_limit(request.memory_limit);
+  check_crossover(request.crossover, spec);
+  Keeper keeper(request.out, false, spec);
+  const Session session(request.command_line, request.output);
+  keeper.keep(session.environment());
+  return find_crossover(request.crossover, spec, options, keeper, session, request.output);
 }
 
 }  // namespace
@@ -99,6 +138,8 @@ int answer(const RunRequest& request) {
     cli::write_stdout(spec::print_spec(spec));
     return cli::kOk;
   }
+  if (!request.device.empty()) return modelled(request, spec);
+  if (!request.crossover.empty()) return crossover(request, spec);
   const spec::Sweep sweep = spec::resolve(spec, backends_here());
   for (const spec::SweepPoint& point : sweep.points)
     static_cast<void>(get_backend(point.backend));  // names a typo
@@ -121,7 +162,12 @@ int answer(const RunRequest& request) {
   keeper.keep(session.environment());
   const run::SweepOutcome outcome = session.measure(sweep, options, &keeper);
   records.insert(records.end(), outcome.records.begin(), outcome.records.end());
-  show(request, sweep, std::move(records), session.ceilings(), keeper.folder());
+  const run::HostCeilings& c = session.ceilings();
+  show(request, sweep, std::move(records),
+       fmt::format("ceilings measured in this run: {:.1f} GB/s of memory reads, {:.0f} GFLOP/s f32, {:.0f} "
+                   "GFLOP/s f64",
+                   c.read_bytes_per_s / 1e9, c.f32_flops / 1e9, c.f64_flops / 1e9),
+       keeper.folder());
   if (outcome.interrupted) {
     fmt::print(stderr, "mla-bench: interrupted after {} of {} points{}\n", outcome.records.size(), total,
                keeper.folder().empty()

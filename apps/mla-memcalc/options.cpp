@@ -127,6 +127,9 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
       {"mla-memcalc plan deepseek-v3 --gpu h200 --gpus 8 --context 128k",
        "mla-memcalc plan kimi-k2 --gpu h200 --gpus 16 --context 64k --concurrency 100",
        "mla-memcalc plan deepseek-v2-lite --gpu l4 --gpus 4 --tp 2 --pp 2 --kv-memory 12.13GiB,11.33GiB"});
+  text(plan, "--lengths", options.lengths, "FILE", "Workload",
+       "A trace of real requests (prompt and output tokens a line): paging waste, expected and certain "
+       "concurrency");
   add_planning(plan, options);
 
   CLI::App& solve =

@@ -31,6 +31,7 @@ struct Options {
   std::string what;                 ///< list
   std::string cases;                ///< check
   std::string log = "-";            ///< explain
+  std::string lengths;              ///< plan: a trace
   std::string top = "10";           ///< compare
   bool names = false;               ///< list
   bool formulas = false;

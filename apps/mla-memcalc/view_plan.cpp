@@ -5,7 +5,10 @@
 #include <utility>
 
 #include "mla/error.hpp"
+#include "plan/lengths.hpp"
 #include "plan/search.hpp"
+#include "spec/length_file.hpp"
+#include "spec/text_file.hpp"
 #include "view.hpp"
 
 namespace mla::memcalc {
@@ -221,6 +224,30 @@ report::Table stages_table(const MemoryPlan& plan) {
   return table;
 }
 
+report::Table lengths_table(const capacity::LengthReport& report, std::int64_t replicas) {
+  report::Table table{.name = "lengths", .title = "Real lengths", .columns = {}, .rows = {}};
+  table.columns = {{.key = "what", .title = "what"},
+                   {.key = "replica", .title = replicas == 1 ? "all GPUs" : "a replica", .thousands = true},
+                   {.key = "how", .title = "how"}};
+  const auto add = [&](const char* what, Cell value, const char* how) {
+    table.rows.push_back({std::string(what), std::move(value), std::string(how)});
+  };
+  add("requests of the trace", report.requests, "");
+  add("longer than the context", report.too_long, "the engine refuses them; left out below");
+  add("tokens of a request, mean", report.mean, "prompt + output");
+  add("median, p90, p99, longest",
+      fmt::format("{}, {}, {}, {}", report::with_thousands(report.p50), report::with_thousands(report.p90),
+                  report::with_thousands(report.p99), report::with_thousands(report.longest)),
+      "");
+  add("empty slots of last blocks, %", 100 * report.paging_waste,
+      "of all slots allocated, requests at full length");
+  add("at once, answers half done", report.running, "a random moment: long answers are seen more often");
+  add("at once, all at full length", report.at_full_length, "usable blocks / mean blocks");
+  add("at once, 99 % certain", report.tail, "all at full length, and the pool does not overflow");
+  add("at once, all of the whole context", report.worst_case, "the plan above");
+  return table;
+}
+
 /// People have read most of it in the headline; programs get all of it.
 void add_facts(report::Document& document, const Question& question, const MemoryPlan& plan, bool all) {
   constexpr std::string_view kAlways[] = {"engine", "cache_format"};
@@ -264,8 +291,15 @@ Answer plan_answer(const Options& options) {
   document.tables.push_back(memory_table(question, plan));
   document.tables.push_back(capacity_table(plan, question.request));
   if (plan.stages.size() > 1) document.tables.push_back(stages_table(plan));
+  std::vector<capacity::Line> lines = all_lines(plan);
+  if (!options.lengths.empty()) {
+    const auto trace = spec::parse_lengths(spec::read_text_file(options.lengths), options.lengths);
+    const capacity::LengthReport report = plan_lengths(question.model, question.request, trace);
+    document.tables.push_back(lengths_table(report, plan.replicas));
+    lines.insert(lines.end(), report.lines.begin(), report.lines.end());
+  }
   add_warnings(document, plan);
-  if (options.formulas) document.tables.push_back(formulas_table(all_lines(plan)));
+  if (options.formulas) document.tables.push_back(formulas_table(lines));
   return answer;
 }
 

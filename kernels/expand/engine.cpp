@@ -238,7 +238,7 @@ class Run {
 
   AttendParams attention(const SegmentTable& segments, std::int64_t begin, std::int64_t rows) const {
     const MlaDims& d = plan_.shape.dims;
-    AttendParams a{};
+    AttendParams a;
     a.segments = segments;
     a.q = p_.q.data;
     a.q_token = p_.q.stride_token;

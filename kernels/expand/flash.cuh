@@ -152,7 +152,8 @@ __device__ __forceinline__ void store_rows(const AttendParams& p, const Segment&
       if (query >= segment.q_len) continue;
       const bool empty = state.max[mt][half] == kNegativeInfinity && sum == 0.0F;
       const float factor = empty ? 0.0F : p.value_scale / sum;
-      const float lse = empty ? kNegativeInfinity : (state.max[mt][half] + log2f(sum)) * 0.6931471805599453F;
+      const float lse = empty ? kNegativeInfinity
+                              : (state.max[mt][half] * p.score_scale + log2f(sum)) * 0.6931471805599453F;
       const long long token = segment.q_begin + query;
       const long long slot = (static_cast<long long>(split) * p.tokens + token) * p.heads + head;
       if ((lane & 3) == 0) {

@@ -21,8 +21,8 @@ inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
 template <int kRowTiles, int kDv>
 struct RowState {
   float out[kRowTiles][kDv / 8][4];  // accumulator fragments of O, not yet divided by the sum
-  float max[kRowTiles][2];           // largest score so far, in units of log2
-  float sum[kRowTiles][2];           // this lane's share of the sum of exp2(score - max)
+  float max[kRowTiles][2];           // largest score so far, not scaled
+  float sum[kRowTiles][2];           // this lane's share of the sum of exp2((score - max) scale)
 
   __device__ void clear() {
 #pragma unroll
@@ -78,7 +78,9 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffU, x, 2);
 }
 
-/// Turns scores (masked ones -inf) into exp2(score * scale - max), rescaling what was accumulated under the old maximum.
+/// Turns scores (masked ones -inf) into exp2((score - max) scale), rescaling what was accumulated under the old maximum.
+/// Subtracting first makes the largest weight exactly 1 (a row with one visible key is that key's value to the bit) and the
+/// error of an exponent one of its distance from the maximum, where a fused score * scale - max would have one of the score.
 /// A row without a visible key keeps maximum -inf and sum 0. NaN scores make the row's sum NaN.
 template <int kRowTiles, int kBlockN, int kDv>
 __device__ __forceinline__ void softmax_step(Scores<kRowTiles, kBlockN>& s, RowState<kRowTiles, kDv>& state,
@@ -92,15 +94,15 @@ __device__ __forceinline__ void softmax_step(Scores<kRowTiles, kBlockN>& s, RowS
       for (int nt = 0; nt < kBlockN / 8; ++nt)
         top = fmaxf(top, fmaxf(s[mt][nt][2 * half], s[mt][nt][2 * half + 1]));
       const float before = state.max[mt][half];
-      const float now = fmaxf(before, quad_max(top) * scale);
+      const float now = fmaxf(before, quad_max(top));
       state.max[mt][half] = now;
       const float base = now == kNegativeInfinity ? 0.0F : now;  // (-inf) - (-inf) would be NaN
-      const float shrink = ptx::ex2(before - base);
+      const float shrink = ptx::ex2((before - base) * scale);
       float sum = state.sum[mt][half] * shrink;
 #pragma unroll
       for (int nt = 0; nt < kBlockN / 8; ++nt) {
-        const float x = ptx::ex2(__fmaf_rn(s[mt][nt][2 * half], scale, -base));
-        const float y = ptx::ex2(__fmaf_rn(s[mt][nt][2 * half + 1], scale, -base));
+        const float x = ptx::ex2((s[mt][nt][2 * half] - base) * scale);
+        const float y = ptx::ex2((s[mt][nt][2 * half + 1] - base) * scale);
         s[mt][nt][2 * half] = x;
         s[mt][nt][2 * half + 1] = y;
         sum += x + y;

@@ -90,31 +90,31 @@ struct TailParams {
 /// One attention pass over `chunk_rows` dense rows, those from `chunk_begin` of the packed list.
 struct AttendParams {
   SegmentTable segments;
-  const void* q;  // [tokens, H, P+R]
-  std::int64_t q_token, q_head;
-  const void* k_nope;  // [chunk_rows, H, P]
-  const void* k_pe;    // [chunk_rows, R] inside rows of k_pe_row elements
-  std::int64_t k_pe_row;
-  const void* v;              // [chunk_rows, H, V]
-  const std::uint8_t* valid;  // [chunk_rows], explicit index only: 0 marks a skipped entry
-  std::int32_t heads, nope, rope, v_dim;
-  std::int64_t chunk_begin;
-  std::int32_t chunk_rows;
-  std::int32_t tokens;
-  std::int32_t tiles;       // query tiles a segment may have
-  std::int32_t splits;      // parts of a segment's keys in this chunk
-  std::int32_t split_keys;  // keys a part, a multiple of the key tile
-  float score_scale;        // softmax scale * cache scale * log2(e)
-  float value_scale;        // cache scale
+  const void* q = nullptr;  // [tokens, H, P+R]
+  std::int64_t q_token = 0, q_head = 0;
+  const void* k_nope = nullptr;  // [chunk_rows, H, P]
+  const void* k_pe = nullptr;    // [chunk_rows, R] inside rows of k_pe_row elements
+  std::int64_t k_pe_row = 0;
+  const void* v = nullptr;              // [chunk_rows, H, V]
+  const std::uint8_t* valid = nullptr;  // [chunk_rows], explicit index only: 0 marks a skipped entry
+  std::int32_t heads = 1, nope = 0, rope = 0, v_dim = 0;
+  std::int64_t chunk_begin = 0;
+  std::int32_t chunk_rows = 0;
+  std::int32_t tokens = 0;
+  std::int32_t tiles = 1;       // query tiles a segment may have
+  std::int32_t splits = 1;      // parts of a segment's keys in this chunk
+  std::int32_t split_keys = 0;  // keys a part, a multiple of the key tile
+  float score_scale = 0;        // softmax scale * cache scale * log2(e)
+  float value_scale = 1;        // cache scale
   // either the result ...
-  void* out;  // [tokens, H, V]; null: partials
-  std::int64_t out_token, out_head;
-  std::int32_t out_f32;  // f32, else the type of q
-  float* lse;            // [tokens, H]; may be null
-  std::int64_t lse_token, lse_head;
+  void* out = nullptr;  // [tokens, H, V]; null: partials
+  std::int64_t out_token = 0, out_head = 0;
+  std::int32_t out_f32 = 0;  // f32, else the type of q
+  float* lse = nullptr;      // [tokens, H]; may be null
+  std::int64_t lse_token = 0, lse_head = 0;
   // ... or one slot for each split
-  float* partial;      // [splits, tokens, H, V]
-  float* partial_lse;  // [splits, tokens, H]
+  float* partial = nullptr;      // [splits, tokens, H, V]
+  float* partial_lse = nullptr;  // [splits, tokens, H]
 };
 
 /// Widths of q.k and of v that the attention kernel is compiled for; narrower heads are padded with zeros.

@@ -112,12 +112,12 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(const __grid_constant
 
   float top = -INFINITY;
   for (int i = static_cast<int>(threadIdx.x); i < keys; i += kThreads)
-    if (seen(i)) top = fmaxf(top, scores[i] * p.scale);
+    if (seen(i)) top = fmaxf(top, scores[i]);
   top = block_reduce(top, true, shared);
   const float base = top == -INFINITY ? 0.0F : top;
   float sum = 0.0F;
   for (int i = static_cast<int>(threadIdx.x); i < g.keys; i += kThreads) {
-    const float weight = seen(i) ? exp2f(__fmaf_rn(scores[i], p.scale, -base)) : 0.0F;
+    const float weight = seen(i) ? exp2f((scores[i] - base) * p.scale) : 0.0F;
     sum += weight;
     store_from_float(p.weights, g.dtype, row * g.keys + i, weight);
   }
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(const __grid_constant
   if (p.lse == nullptr || query >= segment.q_len) return;
   const bool empty = top == -INFINITY && sum == 0.0F;
   p.lse[(segment.q_begin + query) * p.lse_token + head * p.lse_head] =
-      empty ? -INFINITY : (base + log2f(sum)) * 0.6931471805599453F;
+      empty ? -INFINITY : (base * p.scale + log2f(sum)) * 0.6931471805599453F;
 }
 
 __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ FinishParams p) {

@@ -46,7 +46,7 @@ struct KeyParams {
   bool vector_io = false;
 };
 
-/// Scores to weights exp2(score * scale - row maximum), rounded to the operands' type, with their sums before rounding.
+/// Scores to weights exp2((score - row maximum) scale), rounded to the operands' type, with their sums before rounding.
 struct SoftmaxParams {
   Group group;
   const float* scores = nullptr;  // [count, queries, H, keys]

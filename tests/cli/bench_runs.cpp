@@ -226,4 +226,109 @@ TEST_F(BenchRuns, HelpFitsAScreenAndVersionIsJsonToo) {
   EXPECT_TRUE(bench({"--man"}).out.starts_with(".TH MLA\\-BENCH"));
 }
 
+TEST_F(BenchRuns, FindsWhereOneBackendOvertakesAnother) {
+  const Args base{"run",
+                  "--backend",
+                  "cpu-absorbed,cpu-expanded",
+                  "--dims",
+                  "h2/l32/r16/p16/v16",
+                  "--dtype",
+                  "f32",
+                  "--cache",
+                  "f32",
+                  "--noise",
+                  "50%",
+                  "--min-time",
+                  "1ms",
+                  "--max-time",
+                  "200ms",
+                  "--caches",
+                  "warm"};
+  Args found = base;
+  found.insert(found.end(), {"--kv", "16..256:x4", "--find-crossover", "kv", "--out", "x", "-o", "json"});
+  const RunResult r = bench(found);
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  const mla::json::Value root = json(r.out);
+  ASSERT_NE(root.find("facts")->find("found"), nullptr);
+  const auto& points = *root.find("tables")->find("points")->get_if<mla::json::Array>();
+  EXPECT_GE(points.size(), 2U);
+  EXPECT_EQ(*points.front().find("kv")->get_if<std::int64_t>(), 16);
+  EXPECT_EQ(*points.back().find("kv")->get_if<std::int64_t>(), 256);
+  EXPECT_EQ(mla::report::read_run(file("x/run.jsonl")).records.size(), 2 * points.size())
+      << "every point is kept";
+  const std::vector<std::pair<Args, std::string>> wrong = {
+      {{"--kv", "64", "--find-crossover", "kv"}, "64..64"},
+      {{"--kv", "16..64:x4", "--find-crossover", "cache"}, "'cache'"},
+      {{"--kv", "16..64:x4", "--find-crossover", "kv", "--heads", "1,2"}, "4 points"},
+      {{"--kv", "16..64:x4", "--find-crossover", "kv", "--dry-run"}, "--dry-run"}};
+  for (const auto& [more, says] : wrong) {
+    Args args = base;
+    args.insert(args.end(), more.begin(), more.end());
+    const RunResult refused = bench(args);
+    EXPECT_EQ(refused.exit_code, 2) << refused.err;
+    EXPECT_NE(refused.err.find(says), std::string::npos) << refused.err;
+    EXPECT_FALSE(std::filesystem::exists(dir_ / "results"));
+  }
+}
+
+TEST_F(BenchRuns, APluginIsMeasuredBesideTheBuiltIn) {
+  const std::string plugin = std::string(MLA_PLUGINS) + "/naive.so";
+  const RunResult r = bench({"run",
+                             "--plugin",
+                             plugin,
+                             "--backend",
+                             "cpu-absorbed,naive",
+                             "--dims",
+                             "h2/l32/r16/p16/v16",
+                             "--kv",
+                             "64",
+                             "--space",
+                             "latent",
+                             "--dtype",
+                             "f32",
+                             "--cache",
+                             "f32",
+                             "--min-time",
+                             "1ms",
+                             "--noise",
+                             "50%",
+                             "--max-time",
+                             "200ms",
+                             "--out",
+                             "p"});
+  ASSERT_EQ(r.exit_code, 0) << r.err << r.out;
+  const RunFile run = mla::report::read_run(file("p/run.jsonl"));
+  ASSERT_EQ(run.records.size(), 2U);
+  for (const auto& record : run.records) {
+    EXPECT_EQ(record.status, "ok") << record.reason;
+    EXPECT_EQ(record.origin, record.backend == "naive" ? "plug-in 1.0 (naive.so)" : "");
+  }
+  EXPECT_NE(bench({"list", "backends", "--plugin", plugin}).out.find("plug-in 1.0"), std::string::npos);
+  const RunResult wrong = bench({"run", "--plugin", std::string(MLA_PLUGINS) + "/WRONG_RESULT.so",
+                                 "--backend", "broken", "--dims", "h2/l32/r16/p16/v16", "--kv", "64",
+                                 "--space", "latent", "--dtype", "f32", "--cache", "f32", "--out", "none"});
+  EXPECT_EQ(wrong.exit_code, 1) << "a wrong result is no time";
+  EXPECT_NE(wrong.out.find("1 wrong"), std::string::npos) << wrong.out;
+  EXPECT_EQ(bench({"list", "backends", "--plugin", "/nonexistent.so"}).exit_code, 2);
+}
+
+TEST_F(BenchRuns, DescribedGpusAreModelledAndSaidToBe) {
+  const RunResult r =
+      bench({"run", "--device", "h200", "--model", "deepseek-v3", "--batch", "1q1s4k,64q1s4k", "-o", "csv"});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  EXPECT_EQ(lines(r.out).size(), 1U + 4U);
+  for (const std::string& line : lines(r.out)) {
+    EXPECT_TRUE(line.starts_with("key,") || line.find(",modelled,") != std::string::npos) << line;
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(dir_)) << "kept only where the user says";
+  const RunResult people = bench({"run", "--device", "h200", "--batch", "1q1s4k"});
+  EXPECT_NE(people.out.find("2 points modelled, none measured"), std::string::npos) << people.out;
+  EXPECT_EQ(bench({"run", "--device", "h20"}).exit_code, 0);
+  const RunResult unknown = bench({"run", "--device", "h201"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_NE(unknown.err.find("h201"), std::string::npos) << unknown.err;
+  EXPECT_EQ(bench({"run", "--device", "h200", "--backend", "cpu-absorbed"}).exit_code, 2);
+  EXPECT_EQ(bench({"run", "--device", "h200", "--dtype", "f64"}).exit_code, 3) << "no such peak";
+}
+
 }  // namespace

@@ -115,6 +115,18 @@ TEST(MemcalcPlan, FormulasShowEveryNumber) {
   }
 }
 
+TEST(MemcalcPlan, RealLengthsInsteadOfFullContexts) {
+  const RunResult run = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--attention", "dp",
+                                 "--context", "128k", "--lengths", MLA_TEST_DATA "/data/lengths.csv"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_has(run.out, "Real lengths");
+  expect_has(run.out, "at once, 99 % certain");
+  const RunResult missing =
+      memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--lengths", "/no/such"});
+  EXPECT_EQ(missing.exit_code, 2);
+  expect_has(missing.err, "/no/such");
+}
+
 TEST(MemcalcPlan, ReadsAConfigFromStdin) {
   const std::string config =
       R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 32,
@@ -196,6 +208,39 @@ TEST(MemcalcList, NamesEverything) {
   expect_has(names.out, "\nh200\n");
 }
 
+TEST(MemcalcCheck, PublishedCasesAgree) {
+  const RunResult run = memcalc({"check", MLA_TEST_DATA "/data/capacity-cases.json"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_has(line_of(run.out, 0),
+             "41 cases with 82 logged numbers: 76 agree, 2 explained, 4 not judged, 0 differ");
+  expect_has(run.out, "the 8.11 GiB line is from another rank");
+}
+
+TEST(MemcalcCheck, ADifferenceIsExitOne) {
+  const std::string one =
+      R"([{"id": "wrong", "model": "v3", "config": {"attention": "mla", "num_hidden_layers": 61,
+    "num_attention_heads": 128, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128}, "engine": {"name": "vllm"}, "inputs": {}, "expected": {"bytes_per_token": 70273}}])";
+  const RunResult run = memcalc({"check", "-"}, one);
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  expect_has(run.out, "DIFFERS");
+  expect_has(run.out, "61 layers x (512 + 64) x 2 B");
+}
+
+TEST(MemcalcExplain, ReadsALogFromAFileAndFromStdin) {
+  const std::string file = MLA_TEST_DATA "/data/logs/vllm_kimi_linear_tp2.log";
+  const RunResult run = memcalc({"explain", file});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_has(run.out, "do not contradict each other");
+  EXPECT_EQ(memcalc({"explain"}, file_text(file)).out, run.out);
+  const RunResult nothing = memcalc({"explain", MLA_TEST_DATA "/data/logs/rubbish.log"});
+  EXPECT_EQ(nothing.exit_code, 1);
+  expect_has(line_of(nothing.out, 0), "Nothing found");
+  const RunResult unnamed = memcalc({"explain", MLA_TEST_DATA "/data/logs/vllm_cut_line.log"});
+  EXPECT_EQ(unnamed.exit_code, 2);
+  expect_has(unnamed.err, "names no model");
+}
+
 struct BadInput {
   std::vector<std::string> arguments;
   std::string sentence;  ///< part of it
@@ -219,8 +264,9 @@ TEST(MemcalcErrors, EachBadInputGetsASentenceAndExitTwo) {
       {with({"--context", "-1"}), "-1"},
       {with({"--context", "99999999999999999999"}), "99999999999999999999"},
       {with({"--concurrency", "none"}), "none"},
-      {with({"--gpus", "0"}), "--gpus is 0"},
-      {with({"--gpus", "1m"}), "--gpus"},
+      {{"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "0"}, "--gpus is 0"},
+      {{"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "1m"}, "--gpus is 1048576"},
+      {with({"--gpus", "4"}), "--gpus"},
       {with({"--attention", "mixed"}), "mixed"},
       {with({"--tp", "3"}), "--gpus is 8"},
       {with({"--tp", "8", "--dcp", "3"}), "dcp 3"},
@@ -254,6 +300,10 @@ TEST(MemcalcErrors, EachBadInputGetsASentenceAndExitTwo) {
       {{"solve", "deepseek-v3", "--gpu", "h200", "--for", "price"}, "price"},
       {{"compare", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--tp", "8"}, "compare tries all layouts"},
       {{"plann"}, "plann"},
+      {{"check"}, "cases"},
+      {{"check", "/no/such/cases.json"}, "/no/such/cases.json"},
+      {{"check", "/"}, "folder"},
+      {{"explain", "/no/such.log"}, "/no/such.log"},
   };
   for (const BadInput& bad : cases) {
     const RunResult run = memcalc(bad.arguments);

@@ -23,8 +23,9 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kCanary{0xA5};
 
-// f32 operations rounded once: products and sums of two floats, quotients and roots in double and then to float give the same
-// as f32 arithmetic (53 >= 2 * 24 + 2 bits), and no compiler can contract them.
+// f32 operations rounded once: products, sums, quotients and roots of floats in double and then to float give the same as
+// f32 arithmetic (53 >= 2 * 24 + 2 bits). This file is compiled without contraction: a compiler may narrow such a product
+// back to float, and would then fuse it with the sum behind it.
 float mul(float a, float b) {
   return static_cast<float>(static_cast<double>(a) * b);
 }

@@ -86,7 +86,8 @@ TEST(DeviceFiles, AllOfThemLoad) {
 }
 
 TEST(DeviceFiles, DenseNotSparseRates) {
-  // The H200's data sheet prints 1,979 TFLOP/s of bf16 "with sparsity"; half of it is what a dense product reaches.
+  // The H200's data sheet prints 1,979 TFLOP/s of bf16 "with sparsity"; half of it is what a dense product
+  // reaches.
   const Device h200 = mla::load_device("H200");
   EXPECT_DOUBLE_EQ(h200.dense_flops.at("bf16"), 989.4e12);
   EXPECT_DOUBLE_EQ(h200.memory_bandwidth, 4.8e12);

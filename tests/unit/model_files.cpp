@@ -258,7 +258,7 @@ TEST(ModelFiles, PathsAndFolders) {
   EXPECT_EQ(model.name, "My-Model");
   static_cast<void>(
       folder.write("mistral/params.json", R"({"dim": 4096, "n_layers": 2, "n_heads": 32, "n_kv_heads": 8,
-                                                            "head_dim": 128, "hidden_dim": 14336, "vocab_size": 32000})"));
+      "head_dim": 128, "hidden_dim": 14336, "vocab_size": 32000})"));
   EXPECT_EQ(mla::load_model((folder.path() / "mistral").string()).num_layers, 2);
   expect_error([&] { return mla::load_model(folder.path().string()); }, ErrorCode::kIo,
                {"neither config.json nor params.json"});
@@ -282,7 +282,8 @@ TEST(ModelFiles, QuantisationBesideTheConfig) {
   EXPECT_FALSE(mla::load_model(config.string()).quantization_config.has_value());
   static_cast<void>(folder.write("M/hf_quant_config.json",
                                  R"({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4",
-      "kv_cache_quant_algo": "FP8", "group_size": 16, "exclude_modules": ["lm_head", "model.layers.0.self_attn*"]}})"));
+      "kv_cache_quant_algo": "FP8", "group_size": 16, 
+      "exclude_modules": ["lm_head", "model.layers.0.self_attn*"]}})"));
   const ModelConfig model = mla::load_model(config.string());
   ASSERT_TRUE(model.quantization_config.has_value());
   EXPECT_EQ(model.quantization_config->format, "nvfp4");

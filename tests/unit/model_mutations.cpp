@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every value of every model we have, replaced by what does not belong there: read or refused, never anything else.
+// Every value of every model we have, replaced by what does not belong there: read or refused, never anything
+// else.
 #include <gtest/gtest.h>
 
 #include <fstream>

@@ -41,7 +41,8 @@ TEST(ModelQuantization, BlockFp8) {
 
 TEST(ModelQuantization, ListsOfModules) {
   const QuantizationConfig config = quantization(
-      R"({"quant_method": "fp8", "modules_to_not_convert": ["model.layers.0.self_attn", "shared_experts", "up_proj"]})");
+      R"({"quant_method": "fp8",
+          "modules_to_not_convert": ["model.layers.0.self_attn", "shared_experts", "up_proj"]})");
   EXPECT_FALSE(config.covers("model.layers.0.self_attn.o_proj"));
   EXPECT_TRUE(config.covers("model.layers.10.self_attn.o_proj"));
   EXPECT_FALSE(config.covers(kShared));
@@ -53,7 +54,8 @@ TEST(ModelQuantization, ListsOfModules) {
 TEST(ModelQuantization, CompressedTensors) {
   const QuantizationConfig config =
       quantization(R"({"quant_method": "compressed-tensors", "format": "pack-quantized",
-      "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 32,
+      "config_groups": {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int",
+      "group_size": 32,
       "symmetric": true}}}, "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*",
       "re:.*mlp\\.(gate|up|gate_up|down)_proj.*"]})");
   EXPECT_EQ(config.format, "int4");

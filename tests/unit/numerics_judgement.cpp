@@ -131,6 +131,25 @@ TEST(RowBudget, RoundingOfPIsNeverMoreThanAllOneWay) {
   EXPECT_LT(budget.max, 1.05 * 0x1p-8 * stats.max_weighted_v);
 }
 
+TEST(RowBudget, EqualValuesAreRoundedEqually) {
+  // 300 keys of one value: expanded to bf16 they all err by the same amount, which their number does not average out.
+  reference::RowStats stats = many_keys();
+  stats.max_spread = stats.rms_spread = 0;
+  stats.max_p_round = stats.max_weighted_v / std::sqrt(300.0);
+  stats.rms_p_round = stats.rms_weighted_v / std::sqrt(300.0);
+  RoundingProfile profile;
+  profile.expanded_kv = DType::kBF16;
+  AttentionShape head = latent_shape(DType::kF32);
+  head.space = QuerySpace::kHead;
+  const std::vector<double> want(16, 0.8);
+  const RowBudget equal = row_budget(stats, profile, head, 0.1, want, 7.0);
+  EXPECT_GT(equal.max, 0x1p-8 * stats.max_weighted_v);
+  EXPECT_LT(equal.max, 1.1 * 0x1p-8 * stats.max_weighted_v);
+  stats.max_spread = stats.max_weighted_v;  // values that have nothing in common
+  stats.rms_spread = stats.rms_weighted_v;
+  EXPECT_LT(row_budget(stats, profile, head, 0.1, want, 7.0).max, 0.6 * equal.max);
+}
+
 TEST(RowBudget, DoubleArithmeticIsHeldToDouble) {
   RoundingProfile profile;
   profile.accumulate = profile.probabilities = profile.partials = DType::kF64;

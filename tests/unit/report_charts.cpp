@@ -73,7 +73,7 @@ TEST(Gnuplot, DrawsEveryChart) {
   };
   EXPECT_TRUE(is_svg(run_gnuplot(line_script(make_panels(table, {}), "kv", "time us", Picture::kSvg))));
   EXPECT_TRUE(is_svg(run_gnuplot(roofline_script(sample(), Picture::kSvg))));
-  EXPECT_TRUE(is_svg(run_gnuplot(speedup_script(sample(), Picture::kSvg))));
+  EXPECT_TRUE(is_svg(run_gnuplot(speedup_script(speedup_table(sample()), Picture::kSvg))));
   EXPECT_TRUE(run_gnuplot(roofline_script(sample(), Picture::kPng)).starts_with("\x89PNG"));
   expect_error([] { return run_gnuplot("plot nonsense ("); }, ErrorCode::kInternal, {"gnuplot"});
 }
@@ -84,18 +84,28 @@ TEST(Gnuplot, NamesCannotEndTheirQuotes) {
   std::vector<BenchRecord> records = sample();
   records[0].backend = "`touch /tmp/mla-hostile` \" $ \\";
   EXPECT_NO_THROW(static_cast<void>(run_gnuplot(roofline_script(records, Picture::kSvg))));
-  EXPECT_NO_THROW(static_cast<void>(run_gnuplot(speedup_script(records, Picture::kSvg))));
+  EXPECT_NO_THROW(static_cast<void>(run_gnuplot(speedup_script(speedup_table(records), Picture::kSvg))));
 }
 
 TEST(Charts, RefuseWhatCannotBeDrawn) {
   const std::vector<BenchRecord> one{record("x", "1q1s1k", "causal", 100)};
-  expect_error([&] { return speedup_script(one, Picture::kSvg); }, ErrorCode::kInvalidArgument,
+  expect_error([&] { return speedup_script(speedup_table(one), Picture::kSvg); }, ErrorCode::kInvalidArgument,
                {"two backends"});
   BenchRecord bare = one[0];
   bare.ceiling_gbps.reset();
   const std::vector<BenchRecord> without{bare};
   expect_error([&] { return roofline_script(without, Picture::kSvg); }, ErrorCode::kInvalidArgument,
                {"roofline"});
+}
+
+TEST(Speedups, AreTimesOfTheSlowestOfEachShape) {
+  const Table table = speedup_table(sample());
+  ASSERT_EQ(table.columns.size(), 4U);
+  ASSERT_EQ(table.rows.size(), 2U) << "the other two shapes have one backend each";
+  EXPECT_EQ(table.rows[0][2], Cell(1.0));
+  EXPECT_EQ(table.rows[0][3], Cell(2.0));
+  EXPECT_EQ(table.rows[1][2], Cell(2.0));
+  EXPECT_EQ(table.rows[1][3], Cell(1.0));
 }
 
 TEST(Html, EscapesAndEncodes) {

@@ -171,4 +171,22 @@ TEST(RecordSchema, KnowsTheKeysThatAreWritten) {
   EXPECT_EQ(keys_of(*point), keys_of(written));
 }
 
+TEST(RecordTable, SortsByAxesWithRivalsTogether) {
+  std::vector<BenchRecord> records;
+  for (const char* batch : {"1q1s2k", "1q1s512"}) {
+    for (const char* backend : {"b", "a"}) {
+      BenchRecord r = full_record();
+      r.key = std::string("decode head h16 l512 r64 p128 v128 ") + batch +
+              " causal b64 q:bf16 out:bf16 cache:bf16";
+      r.backend = backend;
+      records.push_back(r);
+    }
+  }
+  sort_by_axes(records);
+  std::string order;
+  for (const BenchRecord& r : records)
+    order += r.backend + (r.key.find("s512") != std::string::npos ? "512 " : "2k ");
+  EXPECT_EQ(order, "a512 b512 a2k b2k ");
+}
+
 }  // namespace

@@ -15,7 +15,8 @@ namespace mla {
 /// Where a Device description comes from. Numbers of a described device are never mistaken for measurements.
 enum class DeviceOrigin : std::uint8_t { kHost, kReal, kDescribed };
 
-/// A machine that runs attention: this host's CPU, a real GPU (ordinal) or one described by configs/gpus/*.json.
+/// A machine that runs attention: this host's CPU, a real GPU (ordinal) or one described by
+/// configs/gpus/*.json.
 struct Device {
   std::string name;          ///< "h200", "host", or the driver's name for a real GPU
   std::string title;         ///< "NVIDIA H200 SXM 141 GB"
@@ -49,18 +50,20 @@ struct RealDevices {
 };
 [[nodiscard]] MLA_EXPORT RealDevices real_devices();
 
-/// Reads one GPU description (JSON text with unknown keys refused). Throws kParse / kInvalidArgument naming the key.
+/// Reads one GPU description (JSON text with unknown keys refused). Throws kParse / kInvalidArgument naming
+/// the key.
 [[nodiscard]] MLA_EXPORT Device parse_device(std::string_view json_text, std::string_view origin);
 
-/// `what` is a name or alias found in <config dir>/gpus, or a path to a file. Throws with a did-you-mean hint.
+/// `what` is a name or alias found in <config dir>/gpus, or a path to a file. Throws with a did-you-mean
+/// hint.
 [[nodiscard]] MLA_EXPORT Device load_device(std::string_view what);
 
 /// All described GPUs, by name.
 [[nodiscard]] MLA_EXPORT std::vector<Device> list_devices();
 
 /// The folders there are among: set_config_dir, $MLA_CONFIG_DIR, $XDG_CONFIG_HOME/mla, <folder of the
-/// executable>/../share/mla, the source tree's configs/ of the build. For each file the first folder that has it
-/// counts. Throws kIo if $MLA_CONFIG_DIR is set to what is no folder.
+/// executable>/../share/mla, the source tree's configs/ of the build. For each file the first folder that has
+/// it counts. Throws kIo if $MLA_CONFIG_DIR is set to what is no folder.
 [[nodiscard]] MLA_EXPORT std::vector<std::filesystem::path> config_dirs();
 /// Throws kIo unless `dir` is a folder; empty takes an earlier choice back.
 MLA_EXPORT void set_config_dir(std::filesystem::path dir);

@@ -32,9 +32,9 @@ struct SafeTensor {
   [[nodiscard]] MLA_EXPORT std::vector<double> to_double() const;
 };
 
-/// A read-only, memory-mapped safetensors file. The whole header is validated before anything is returned: length prefix
-/// within the file, JSON object, known dtype, shape x size = offsets, no overlap, no gap, nothing past the end; every
-/// malformed file is an Error naming file, tensor and value.
+/// A read-only, memory-mapped safetensors file. The whole header is validated before anything is returned:
+/// length prefix within the file, JSON object, known dtype, shape x size = offsets, no overlap, no gap,
+/// nothing past the end; every malformed file is an Error naming file, tensor and value.
 class MLA_EXPORT SafetensorsFile {
  public:
   [[nodiscard]] static SafetensorsFile open(const std::filesystem::path& path);

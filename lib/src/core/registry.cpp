@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "core/registry.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "core/text.hpp"
 #include "mla/backend.hpp"
@@ -11,8 +14,41 @@
 
 namespace mla {
 
+namespace {
+
+constexpr std::size_t kMostAdded = 64;
+
+/// Reserved once and never moved, so that spans handed out stay valid.
+std::vector<const Backend*>& registry() {
+  static std::vector<const Backend*> list = [] {
+    const std::span<const Backend* const> built = built_backends();
+    std::vector<const Backend*> all;
+    all.reserve(built.size() + kMostAdded);
+    all.assign(built.begin(), built.end());
+    return all;
+  }();
+  return list;
+}
+
+}  // namespace
+
 std::span<const Backend* const> backends() {
-  return built_backends();
+  return registry();
+}
+
+const Backend& add_backend(std::unique_ptr<const Backend> backend) {
+  static std::vector<std::unique_ptr<const Backend>> owned;
+  const std::string_view name = backend->info().name;
+  if (find_backend(name) != nullptr) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("there is a backend called {} already", text::quoted(name)));
+  }
+  if (owned.size() == kMostAdded) {
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("more than {} backends were added", kMostAdded));
+  }
+  owned.push_back(std::move(backend));
+  registry().push_back(owned.back().get());
+  return *owned.back();
 }
 
 const Backend* find_backend(std::string_view name) {

@@ -32,7 +32,8 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// A folder a user named must be there: falling through to the next one would answer from other facts in silence.
+// A folder a user named must be there: falling through to the next one would answer from other facts in
+// silence.
 void require_folder(const fs::path& dir, std::string_view named_by) {
   if (is_folder(dir)) return;
   throw Error(ErrorCode::kIo,

@@ -11,7 +11,8 @@
 namespace mla {
 namespace {
 
-// "Intel(R) Xeon(R) ..." from the first processor's line, or empty where /proc has none (other systems, some ARM).
+// "Intel(R) Xeon(R) ..." from the first processor's line, or empty where /proc has none (other systems, some
+// ARM).
 std::string processor_title() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {

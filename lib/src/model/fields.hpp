@@ -27,9 +27,9 @@ inline constexpr Range kCountOrNone{0, 1 << 20};
 inline constexpr Range kLayers{1, 4096};
 inline constexpr Range kTokens{1, std::int64_t{1} << 40};
 
-/// Typed access to one JSON object, with errors that name the file, the key, the value and what is allowed, and a note
-/// of every field that was read. Null and absent are told apart in messages and notes; both mean "no value".
-/// Where two names of one fact are given, they must agree.
+/// Typed access to one JSON object, with errors that name the file, the key, the value and what is allowed,
+/// and a note of every field that was read. Null and absent are told apart in messages and notes; both mean
+/// "no value". Where two names of one fact are given, they must agree.
 class Fields {
  public:
   /// `object` and `notes` must outlive this. `prefix` is the path of the object in the file, "" for the root.

@@ -12,12 +12,13 @@
 namespace mla::json {
 namespace {
 
-// Stands before NaN, Infinity and -Infinity where they were rewritten as strings. A file that spells the mark itself as
-// "\u0001..." gains nothing by it: the result is a number no field accepts.
+// Stands before NaN, Infinity and -Infinity where they were rewritten as strings. A file that spells the mark
+// itself as "\u0001..." gains nothing by it: the result is a number no field accepts.
 constexpr char kMark = '\x01';
 
-// Python's json writes NaN and Infinity bare, and real config.json files have them (Nemotron-H: time_step_limit).
-// JSON has no such words, so they are passed through the parser as marked strings. Nothing if there is none.
+// Python's json writes NaN and Infinity bare, and real config.json files have them (Nemotron-H:
+// time_step_limit). JSON has no such words, so they are passed through the parser as marked strings. Nothing
+// if there is none.
 std::optional<std::string> mark_non_finite(std::string_view text) {
   if (text.find("NaN") == std::string_view::npos && text.find("Infinity") == std::string_view::npos) {
     return std::nullopt;
@@ -217,7 +218,8 @@ std::string quote(std::string_view text) {
 }
 
 Value parse(std::string_view text, std::string_view origin, const ParseOptions& options) {
-  // Comments may hold quotes, which the word scan would take for strings; files with comments are ours and finite.
+  // Comments may hold quotes, which the word scan would take for strings; files with comments are ours and
+  // finite.
   const std::optional<std::string> marked = options.comments ? std::nullopt : mark_non_finite(text);
   if (marked) text = *marked;
   Builder builder(text, origin, options);

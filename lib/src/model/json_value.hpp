@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -12,13 +14,15 @@
 #include "mla/error.hpp"
 #include "mla/export.h"
 
-/// Strictly read JSON as a plain tree. The parser behind it is nlohmann/json; only json_parse.cpp includes that (a
-/// heavy header), and only there can its leniencies (a second key wins, any depth, 1e999 by way of infinity) come in.
+/// Strictly read JSON as a plain tree. The parser behind it is nlohmann/json; only json_parse.cpp includes
+/// that (a heavy header), and only there can its leniencies (a second key wins, any depth, 1e999 by way of
+/// infinity) come in.
 namespace mla::json {
 
 struct Null {};
 
-/// A number that is no int64: with a fraction or exponent, too large, NaN or infinite. `text` is what the file says.
+/// A number that is no int64: with a fraction or exponent, too large, NaN or infinite. `text` is what the
+/// file says.
 struct Real {
   double value = 0;
   std::string text;
@@ -33,7 +37,9 @@ class Value {
  public:
   using Data = std::variant<Null, bool, std::int64_t, Real, std::string, Array, Object>;
   Value() = default;
-  explicit Value(Data data) : data_(std::move(data)) {}
+  template <class T>
+  requires(!std::same_as<std::remove_cvref_t<T>, Value>) explicit Value(T&& value)
+      : data_(std::forward<T>(value)) {}
 
   [[nodiscard]] bool is_null() const noexcept { return std::holds_alternative<Null>(data_); }
   template <class T>
@@ -63,9 +69,9 @@ struct ParseOptions {
   std::size_t max_values = 2'000'000;  ///< bounds the memory a hostile file can ask for
 };
 
-/// Throws kParse naming `origin`, the line and column, and the key being read: malformed JSON, a key given twice,
-/// numbers beyond double, invalid UTF-8, more depth or values than allowed. NaN and Infinity, which Python writes, are
-/// kept as Real, so that only a field that is used can fail over them.
+/// Throws kParse naming `origin`, the line and column, and the key being read: malformed JSON, a key given
+/// twice, numbers beyond double, invalid UTF-8, more depth or values than allowed. NaN and Infinity, which
+/// Python writes, are kept as Real, so that only a field that is used can fail over them.
 [[nodiscard]] MLA_EXPORT Value parse(std::string_view text, std::string_view origin,
                                      const ParseOptions& options = {});
 

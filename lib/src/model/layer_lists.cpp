@@ -55,8 +55,8 @@ void check_length(const Reading& reading, std::string_view key, std::size_t entr
   reading.text.wrong(key, fmt::format("one entry for each of the {} layers", layers));
 }
 
-// linear_attn_config of Kimi-Linear and Kimi-K3 counts layers from 1, that of GLM-5.3 from 0; together the two lists
-// hold every layer once, which tells them apart.
+// linear_attn_config of Kimi-Linear and Kimi-K3 counts layers from 1, that of GLM-5.3 from 0; together the
+// two lists hold every layer once, which tells them apart.
 Roles from_numbers(const Reading& reading, const Fields& config) {
   const auto layers = static_cast<std::int64_t>(reading.model->num_layers);
   const Range numbers{0, layers};
@@ -128,8 +128,8 @@ std::vector<Block> blocks_of_pattern(const Fields& text, std::string_view key) {
   return blocks;
 }
 
-// The list form is shared with models whose layers have a feed-forward part each; only one that names feed-forward
-// layers has them apart.
+// The list form is shared with models whose layers have a feed-forward part each; only one that names feed-
+// forward layers has them apart.
 std::vector<Block> blocks_of_list(const Fields& text, std::string_view key) {
   const std::vector<std::string> words = text.strings(key);
   const bool apart = std::any_of(words.begin(), words.end(), [](const std::string& word) {

@@ -59,7 +59,8 @@ Roles recurrent_rules(const Reading& reading) {
   return {};
 }
 
-// Llama-4: attention in chunks with rotary positions, but for the layers of no_rope_layers' zeros (every 4th by default).
+// Llama-4: attention in chunks with rotary positions, but for the layers of no_rope_layers' zeros (every 4th
+// by default).
 Roles llama4_rules(const Reading& reading) {
   const Fields& text = reading.text;
   const int layers = reading.model->num_layers;

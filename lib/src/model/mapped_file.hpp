@@ -7,8 +7,8 @@
 
 namespace mla {
 
-/// A whole file mapped read-only. The file must not shrink while it is mapped: the system then ends the program, as for
-/// every mapped file.
+/// A whole file mapped read-only. The file must not shrink while it is mapped: the system then ends the
+/// program, as for every mapped file.
 class MappedFile {
  public:
   /// Throws kIo naming the path: absent, a folder, not mappable.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which modules a quantised checkpoint keeps as they were: names, globs and regular expressions as files write them.
+// Which modules a quantised checkpoint keeps as they were: names, globs and regular expressions as files
+// write them.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -38,8 +39,8 @@ bool names(std::string_view pattern, std::string_view module) {
          glob("*." + inner + ".*", module);
 }
 
-// The expressions of compressed-tensors are globs in disguise: ".*", "\.", digits and one (a|b|c). As globs, one an
-// alternative; empty if it is none of these, and then it keeps nothing.
+// The expressions of compressed-tensors are globs in disguise: ".*", "\.", digits and one (a|b|c). As globs,
+// one an alternative; empty if it is none of these, and then it keeps nothing.
 std::vector<std::string> globs_of(std::string_view expression) {
   std::vector<std::string> globs{""};
   const auto append = [&](std::string_view piece) {
@@ -100,8 +101,8 @@ bool QuantizationConfig::covers(std::string_view module) const {
   const std::string name(module);
   const auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
   const bool experts = has(".experts.");
-  // No method quantises these, listed or not: the head, embeddings, norms, and the router, which decides by small
-  // differences.
+  // No method quantises these, listed or not: the head, embeddings, norms, and the router, which decides by
+  // small differences.
   if (name.ends_with("lm_head") || has("embed") || has("norm") || name.ends_with(".gate") || has("router"))
     return false;
   if (experts_only && !experts) return false;

@@ -199,7 +199,8 @@ void add_compressed_layers(Reading& reading) {
     layer.head_dim_k = model.head_dim;
     layer.window = model.compressed->window;
     layer.compress_ratio = i < ratios.size() ? static_cast<int>(ratios[i]) : 0;
-    // The fine compression chooses among its entries, and keeps index keys for it; the coarse one reads them all.
+    // The fine compression chooses among its entries, and keeps index keys for it; the coarse one reads them
+    // all.
     layer.indexer = model.indexer.has_value() && layer.compress_ratio == 4;
     layer.mtp = i >= layers;
     model.layers.push_back(layer);

@@ -126,7 +126,8 @@ std::vector<bool> indexer_layers(const Reading& reading) {
   }
   const auto every = text.integer("index_topk_freq", {"index_topk_freq"}, kLayers).value_or(1);
   if (every == 1) return own;
-  // GLM-5.2: the first `offset` layers have their own, then every 4th (0 1 2 6 10 ...); the others reuse its choice.
+  // GLM-5.2: the first `offset` layers have their own, then every 4th (0 1 2 6 10 ...); the others reuse its
+  // choice.
   const auto offset =
       text.integer("index_skip_topk_offset", {"index_skip_topk_offset"}, {0, 4096}).value_or(1);
   for (std::size_t i = 0; i < layers; ++i) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models found by architecture search (Nemotron-NAS, DeciLM): every layer has its own heads and feed-forward width.
+// Models found by architecture search (Nemotron-NAS, DeciLM): every layer has its own heads and feed-forward
+// width.
 #include <fmt/format.h>
 
 #include "model/reading.hpp"

@@ -105,7 +105,8 @@ void read_config_groups(const Fields& fields, QuantizationConfig& config) {
   }
 }
 
-// Mixed precision names every quantised module. The experts' format is told apart, the commonest other one counts.
+// Mixed precision names every quantised module. The experts' format is told apart, the commonest other one
+// counts.
 void read_listed_modules(const Fields& fields, QuantizationConfig& config) {
   const std::optional<Fields> modules = fields.nested("quantized_layers");
   if (!modules) return;

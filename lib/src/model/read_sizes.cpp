@@ -6,7 +6,8 @@
 namespace mla {
 namespace {
 
-// LongCat's raw file has num_layers (28), each of two attentions; transformers shows num_hidden_layers = 56 besides.
+// LongCat's raw file has num_layers (28), each of two attentions; transformers shows num_hidden_layers = 56
+// besides.
 int longcat_layers(const Reading& reading) {
   const Fields& text = reading.text;
   const int layers =
@@ -45,7 +46,8 @@ int count_mtp(const Reading& reading) {
   return static_cast<int>(modules * each);
 }
 
-// Several keys mean different lengths in one file (Mistral: 294912 trained, 262144 served), so the first present counts.
+// Several keys mean different lengths in one file (Mistral: 294912 trained, 262144 served), so the first
+// present counts.
 std::int64_t longest_position(const Reading& reading) {
   for (const char* key : {"max_position_embeddings", "model_max_length", "max_sequence_length", "n_positions",
                           "seq_length", "max_seq_len", "n_ctx"}) {
@@ -58,7 +60,8 @@ void read_kv_heads(Reading& reading) {
   ModelConfig& model = *reading.model;
   const Fields& text = reading.text;
   if (reading.family == AttentionFamily::kMla) {
-    // Equal to num_attention_heads, or anything: an MLA cache has no KV heads. Never a reason to read it as GQA.
+    // Equal to num_attention_heads, or anything: an MLA cache has no KV heads. Never a reason to read it as
+    // GQA.
     model.num_kv_heads = 1;
     return;
   }

@@ -62,7 +62,8 @@ void read_quantization_file(std::string_view json_text, std::string_view origin,
 [[nodiscard]] std::vector<LayerRole> layer_roles(const Reading& reading);
 /// The roles a file gives as a list (layer_types, 1-based lists, patterns), or empty.
 [[nodiscard]] std::vector<LayerRole> listed_roles(const Reading& reading);
-/// The blocks of a model whose feed-forward layers are layers of their own, or empty; and those of one MTP module.
+/// The blocks of a model whose feed-forward layers are layers of their own, or empty; and those of one MTP
+/// module.
 [[nodiscard]] std::vector<Block> separate_blocks(const Reading& reading);
 [[nodiscard]] std::vector<Block> separate_mtp_blocks(const Reading& reading);
 /// The window in tokens of layers that have one; 0 with a note when it is set but off.

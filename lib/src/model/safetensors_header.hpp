@@ -28,8 +28,9 @@ struct SafetensorsHeader {
 /// The format's own limit on the header's length.
 inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
-/// Reads and checks the JSON of a header in front of `data_bytes` bytes of tensors: every entry well-formed, and the
-/// entries together cover the bytes without overlap or gap. Throws kParse naming `origin`, tensor and value.
+/// Reads and checks the JSON of a header in front of `data_bytes` bytes of tensors: every entry well-formed,
+/// and the entries together cover the bytes without overlap or gap. Throws kParse naming `origin`, tensor and
+/// value.
 [[nodiscard]] SafetensorsHeader parse_safetensors_header(std::string_view json_text, std::int64_t data_bytes,
                                                          std::string_view origin);
 

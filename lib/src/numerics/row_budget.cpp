@@ -138,8 +138,12 @@ class Row {
     } else {
       sum = systematic_term(ErrorSource::kProjection, sums * (stats_.max_p_round + out_max_),
                             sums * (stats_.rms_p_round + out_rms_));
-      store = random_term(ErrorSource::kProjection, u, stats_.max_p_round, stats_.rms_p_round,
-                          stats_.max_weighted_v, stats_.rms_weighted_v);
+      // Equal values are rounded equally: what keys have in common errs together, however many there are.
+      const double shared =
+          stats_.max_weighted_v > 0 ? std::max(0.0, 1.0 - stats_.max_spread / stats_.max_weighted_v) : 0.0;
+      store = random_term(ErrorSource::kProjection, u, stats_.max_p_round + shared * stats_.max_weighted_v,
+                          stats_.rms_p_round + shared * stats_.rms_weighted_v, stats_.max_weighted_v,
+                          stats_.rms_weighted_v);
     }
     store.max += sum.max;
     store.rms += sum.rms;

@@ -12,6 +12,7 @@
 #include "plan/arithmetic.hpp"
 #include "plan/case_inputs.hpp"
 #include "plan/cases.hpp"
+#include "plan/plan_request.hpp"
 #include "plan/pools.hpp"
 
 namespace mla::capacity {
@@ -50,16 +51,6 @@ PlanRequest request_of(const Asked& asked) {
   request.context = length ? static_cast<std::int64_t>(*length) : 0;
   if (!length) request.engine.token_count = TokenCount::kBlocks;  // the other count needs a length
   return request;
-}
-
-PoolInputs pool_inputs(const Asked& asked, const PlanRequest& request) {
-  return {.model = asked.one.model,
-          .engine = request.engine,
-          .format = request.cache,
-          .layout = request.layout,
-          .block = request.block,
-          .max_batched_tokens = request.max_batched_tokens,
-          .with_mtp = request.with_mtp};
 }
 
 /// The cache formula of one rank: "61 layers x (512 + 64) x 2 B + 61 layers x (128 + 4 scale) B".
@@ -112,7 +103,29 @@ Computed kv_tokens(const Asked& asked) {
                    [](const MemoryPlan& plan) { return static_cast<double>(plan.tokens_logged); });
 }
 
+/// The concurrency that the tokens logged by the same run stand for, where one pool of one group holds them:
+/// a budget line may belong to another rank, the two pool lines never do.
+std::optional<Computed> concurrency_of_tokens(const Asked& asked) {
+  const PlanRequest request = request_of(asked);
+  const PoolSet pools = pool_geometry(pool_inputs(asked.one.model, request), 0);
+  if (pools.pools.size() != 1 || pools.pools.front().groups.size() != 1 || request.context < 1)
+    return std::nullopt;
+  const std::string tokens_key =
+      "kv_tokens" + std::string(asked.key.substr(std::string_view("max_concurrency").size()));
+  for (const Expectation& other : asked.one.expected) {
+    if (other.key != tokens_key || other.index != asked.index) continue;
+    const std::int64_t blocks =
+        sequence_blocks(pool_inputs(asked.one.model, request), pools.pools.front(), request.context);
+    const double pool = other.value / static_cast<double>(pools.block) / request.layout.dcp;
+    return exactly(
+        pool / static_cast<double>(blocks),
+        fmt::format("{} tokens logged / ({} blocks of {})", num(other.value), num(blocks), pools.block));
+  }
+  return std::nullopt;
+}
+
 Computed max_concurrency(const Asked& asked) {
+  if (const std::optional<Computed> by_tokens = concurrency_of_tokens(asked)) return *by_tokens;
   return from_plan(asked, request_of(asked), run_of(asked),
                    [](const MemoryPlan& plan) { return plan.concurrency_logged; });
 }
@@ -132,7 +145,7 @@ Computed estimated_max_len(const Asked& asked) {
 
 Computed need_gib(const Asked& asked) {
   const PlanRequest request = estimate_request(asked);
-  const PoolInputs inputs = pool_inputs(asked, request);
+  const PoolInputs inputs = pool_inputs(asked.one.model, request);
   if (request.context < 1) refuse("the inputs lack max_model_len");
   const auto stage = std::min(asked.index, static_cast<std::size_t>(request.layout.pp) - 1);
   const PoolSet pools = pool_geometry(inputs, static_cast<int>(stage));
@@ -253,7 +266,7 @@ Computed elements_per_layer(const Asked& asked) {
 
 CachePool only_pool(const Asked& asked) {
   const PlanRequest request = request_of(asked);
-  PoolSet pools = pool_geometry(pool_inputs(asked, request), 0);
+  PoolSet pools = pool_geometry(pool_inputs(asked.one.model, request), 0);
   if (pools.pools.size() != 1) refuse("the layers are not in one pool");
   return std::move(pools.pools.front());
 }
@@ -276,7 +289,7 @@ Computed padding_layers(const Asked& asked) {
 /// DeepSeek-V4's group pages: "main", "c4_state", "c128_state", and "swaN" for N window layers.
 Computed group_page(const Asked& asked) {
   const PlanRequest request = request_of(asked);
-  const PoolSet pools = pool_geometry(pool_inputs(asked, request), 0);
+  const PoolSet pools = pool_geometry(pool_inputs(asked.one.model, request), 0);
   const std::string_view name = asked.key.substr(asked.key.find('.') + 1);
   constexpr std::pair<std::string_view, std::int64_t> kBlocks[] = {
       {"main", 256}, {"swa", 64}, {"c4_state", 4}, {"c128_state", 8}};

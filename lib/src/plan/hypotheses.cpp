@@ -111,7 +111,9 @@ std::vector<Choice<int>> blocks_of(const LogReading& log, const ModelConfig& mod
 
 std::vector<Choice<Layout>> layouts_of(const LogReading& log, const ModelConfig& model, int breadth) {
   Layout said{.tp = std::max(1, log.tp), .dp = 1, .pp = std::max(1, log.pp), .dcp = std::max(1, log.dcp)};
-  if (log.engine == "sglang" && log.dp > 1 && said.tp % log.dp == 0) said.tp /= log.dp;  // replicas inside tp
+  said.dp = std::max(1, log.dp);
+  if (log.engine == "sglang" && said.tp % said.dp == 0) said.tp /= said.dp;  // its replicas are inside tp
+  if (model.moe && log.ep > 1 && said.tp * said.dp % log.ep == 0) said.ep = log.ep;
   std::vector<Choice<Layout>> layouts{{said, 0}};
   const auto add = [&](int tp, int pp, int dcp, int cost) {
     Layout layout = said;

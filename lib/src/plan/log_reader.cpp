@@ -90,6 +90,7 @@ void read_settings(const Line& line) {
   }
   for (const char* key : {"data_parallel_size", "dp_size", "data-parallel-size"})
     keep(r.dp, setting_number(t, key));
+  for (const char* key : {"ep_size", "expert_parallel_size"}) keep(r.ep, setting_number(t, key));
   for (const char* key : {"decode_context_parallel_size", "dcp_size", "decode-context-parallel-size"}) {
     keep(r.dcp, setting_number(t, key));
   }
@@ -119,8 +120,8 @@ void read_settings(const Line& line) {
 void read_vllm(const Line& line) {
   const std::string_view t = line.text;
   LogReading& r = line.reading;
-  if (line.bytes(LogKind::kBudget, "Available KV cache memory:")) line.engine("vllm");
-  if (const auto found = number_after(t, "GPU KV cache size:"); found && found->rest.find("token") < 3) {
+  if (line.bytes(LogKind::kBudget, "KV cache memory:")) line.engine("vllm");
+  if (const auto found = number_after(t, "GPU KV cache size:"); found && found->rest.starts_with(" t")) {
     line.add(LogKind::kTokens, *found, 1);
     line.engine("vllm");
   }

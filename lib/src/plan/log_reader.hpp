@@ -41,7 +41,7 @@ struct LogNumber {
 /// Everything found. Empty or 0: not said.
 struct LogReading {
   std::string engine, version, model, cache_dtype, cache_dtype_v, backend;
-  int tp = 0, pp = 0, dp = 0, dcp = 0, block = 0;
+  int tp = 0, pp = 0, dp = 0, dcp = 0, ep = 0, block = 0;
   int mla_mode = -1;            ///< llama.cpp family: -mla
   std::int64_t max_length = 0;  ///< maximum model length, or llama.cpp's context
   std::int64_t batched_tokens = 0;

@@ -118,7 +118,8 @@ std::optional<std::string> setting_word(std::string_view line, std::string_view 
   const std::optional<std::string_view> value = setting(line, key);
   if (!value) return std::nullopt;
   const std::size_t end = value->find_first_of(" ,;'\")]}");
-  const std::string_view word = value->substr(0, end);
+  std::string_view word = value->substr(0, end);
+  while (!word.empty() && word.back() == '.') word.remove_suffix(1);
   if (word.empty() || word == "None" || word.size() > 200) return std::nullopt;
   return std::string(word);
 }

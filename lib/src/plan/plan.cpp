@@ -11,6 +11,7 @@
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/plan_lines.hpp"
+#include "plan/plan_request.hpp"
 #include "plan/plan_warnings.hpp"
 #include "plan/pools.hpp"
 #include "plan/runtime.hpp"
@@ -49,16 +50,6 @@ void check(const PlanRequest& request) {
   if (!(utilization > 0) || utilization > 1) {
     refuse(fmt::format("utilization {} is not above 0 and at most 1", utilization));
   }
-}
-
-/// The request with everything that was left to a default filled in.
-PlanRequest completed(const ModelConfig& model, PlanRequest request) {
-  if (request.context == 0) request.context = std::max<std::int64_t>(1, model.max_position);
-  if (request.cache.name == "fp8" && model.mla && model.indexer && request.engine.sparse_fp8 != "fp8") {
-    request.cache = find_kv_format(request.engine.sparse_fp8);
-  }
-  if (!request.utilization) request.utilization = request.engine.utilization;
-  return request;
 }
 
 std::int64_t share(double part, std::int64_t whole) {
@@ -143,17 +134,30 @@ std::string_view name_of(Binding binding) noexcept {
   return "?";
 }
 
+PlanRequest completed(const ModelConfig& model, PlanRequest request) {
+  if (request.context == 0) request.context = std::max<std::int64_t>(1, model.max_position);
+  if (request.cache.name == "fp8" && model.mla && model.indexer && request.engine.sparse_fp8 != "fp8") {
+    request.cache = find_kv_format(request.engine.sparse_fp8);
+  }
+  if (!request.utilization) request.utilization = request.engine.utilization;
+  return request;
+}
+
+PoolInputs pool_inputs(const ModelConfig& model, const PlanRequest& request) {
+  return {.model = model,
+          .engine = request.engine,
+          .format = request.cache,
+          .layout = request.layout,
+          .block = request.block,
+          .max_batched_tokens = request.max_batched_tokens,
+          .with_mtp = request.with_mtp};
+}
+
 MemoryPlan plan_memory(const ModelConfig& model, const PlanRequest& asked) {
   check(asked);
   validate(asked.layout, model);
   const PlanRequest request = completed(model, asked);
-  const PoolInputs inputs{.model = model,
-                          .engine = request.engine,
-                          .format = request.cache,
-                          .layout = request.layout,
-                          .block = request.block,
-                          .max_batched_tokens = request.max_batched_tokens,
-                          .with_mtp = request.with_mtp};
+  const PoolInputs inputs = pool_inputs(model, request);
   std::vector<Stage> stages;
   const std::vector<StageLayers> ranges = stage_layers(request.layout, model);
   for (std::size_t i = 0; i < ranges.size(); ++i) {

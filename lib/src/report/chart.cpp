@@ -35,7 +35,8 @@ std::string terminal_line(Picture picture, int columns, int rows) {
 }
 
 std::string style_lines() {
-  std::string out = "set border 3\nset tics nomirror\nset grid lc rgb '#dddddd'\nset key outside below\n";
+  std::string out =
+      "set border 3\nset tics nomirror\nset grid lc rgb '#dddddd'\nset key outside below\nset bmargin 6\n";
   for (std::size_t i = 0; i < kColors.size(); ++i) {
     out += fmt::format("set linetype {} lc rgb '{}' lw 2 pt {} ps 0.7\n", i + 1, kColors[i], i + 4);
   }
@@ -157,7 +158,7 @@ std::string roofline_script(std::span<const BenchRecord> records, Picture pictur
   }
   if (points.empty())
     throw Error(ErrorCode::kInvalidArgument, "no row has rates and ceilings for a roofline");
-  std::string out = terminal_line(picture, 1, 1) + style_lines();
+  std::string out = terminal_line(picture, 2, 1) + style_lines();
   out += "set logscale xy 10\nset xlabel \"FLOPs of the strategy / least bytes\"\nset ylabel \"GFLOP/s\"\n";
   out += fmt::format("set xrange [{}:{}]\n", std::min(intensity.low, rate / bandwidth) / 3,
                      std::max(intensity.high, rate / bandwidth) * 3);
@@ -174,38 +175,52 @@ std::string roofline_script(std::span<const BenchRecord> records, Picture pictur
   return out + plot + '\n';
 }
 
-std::string speedup_script(std::span<const BenchRecord> records, Picture picture) {
+Table speedup_table(std::span<const BenchRecord> records) {
   std::map<std::string, std::map<std::string, double>> times;  // shape -> backend -> us
   std::map<std::string, int> backends;
   for (const BenchRecord& record : records) {
     if (!record.time_us || record.repetition != 0) continue;
-    times[fmt::format("{} {}", record.key, record.cache_state)][record.backend] = *record.time_us;
+    times[fmt::format("{} {} {}", record.key, record.device, record.cache_state)][record.backend] =
+        *record.time_us;
     backends[record.backend] = 0;
   }
   std::erase_if(times, [](const auto& entry) { return entry.second.size() < 2; });
-  if (times.empty()) throw Error(ErrorCode::kInvalidArgument, "no shape was measured with two backends");
+  Table table{"speedups", "", {{"number", "number"}, {"shape", "shape"}}, {}};
+  for (const auto& [backend, unused] : backends) table.columns.push_back({backend, backend, 2});
+  for (const auto& [shape, by_backend] : times) {
+    double slowest = 0;
+    for (const auto& [backend, time] : by_backend) slowest = std::max(slowest, time);
+    std::vector<Cell> row{std::ssize(table.rows) + 1, shape};
+    for (const auto& [backend, unused] : backends) {
+      const auto found = by_backend.find(backend);
+      row.push_back(found == by_backend.end() ? Cell{} : Cell{slowest / found->second});
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return table;
+}
+
+std::string speedup_script(const Table& speedups, Picture picture) {
+  if (speedups.rows.empty())
+    throw Error(ErrorCode::kInvalidArgument, "no shape was measured with two backends");
   std::string out = terminal_line(picture, 2, 1) + style_lines();
   out +=
       "set style data histogram\nset style histogram clustered gap 1\nset style fill solid 0.8\nset yrange "
       "[0:*]\n";
-  out +=
-      "set ylabel \"times as fast as the slowest\"\nset xlabel \"shape (numbered as in the table of "
-      "shapes)\"\n";
+  out += "set ylabel \"times as fast as the slowest\"\nset xlabel \"number of the shape\"\n";
   out += "$d << EOD\n-";
-  for (const auto& [backend, unused] : backends) out += ' ' + gnuplot_quoted(backend);
-  int number = 0;
-  for (const auto& [shape, by_backend] : times) {
-    double slowest = 0;
-    for (const auto& [backend, time] : by_backend) slowest = std::max(slowest, time);
-    out += fmt::format("\n{}", ++number);
-    for (const auto& [backend, unused] : backends) {
-      const auto found = by_backend.find(backend);
-      out += found == by_backend.end() ? std::string(" ?") : fmt::format(" {}", slowest / found->second);
+  for (std::size_t c = 2; c < speedups.columns.size(); ++c)
+    out += ' ' + gnuplot_quoted(speedups.columns[c].title);
+  for (const auto& row : speedups.rows) {
+    out += '\n' + show(row[0]);
+    for (std::size_t c = 2; c < row.size(); ++c) {
+      const std::optional<double> value = as_number(row[c]);
+      out += value ? fmt::format(" {}", *value) : std::string(" ?");
     }
   }
   out += "\nEOD\nset datafile missing '?'\nplot ";
-  for (std::size_t i = 0; i < backends.size(); ++i) {
-    out += fmt::format("{}$d using {}:xtic(1) title columnheader({})", i == 0 ? "" : ", ", i + 2, i + 2);
+  for (std::size_t i = 2; i < speedups.columns.size(); ++i) {
+    out += fmt::format("{}$d using {}:xtic(1) title columnheader({})", i == 2 ? "" : ", ", i, i);
   }
   return out + '\n';
 }

@@ -14,8 +14,8 @@ namespace mla::report {
 struct ChartRequest {
   std::string x = "kv";
   std::string y = "time_us";
-  std::string by = "backend";   ///< one line each
-  std::string facet = "batch";  ///< one panel each; empty: one panel
+  std::string by = "backend";    ///< one line each
+  std::string facet = "window";  ///< one panel each; empty: one panel
 };
 
 struct Series {
@@ -40,7 +40,10 @@ enum class Picture : std::uint8_t { kSvg, kPng };
 /// Achieved rate against arithmetic intensity, with the ceilings of each record's machine.
 [[nodiscard]] std::string roofline_script(std::span<const BenchRecord> records, Picture picture);
 
-/// How many times as fast as the slowest each backend is, shape by shape.
-[[nodiscard]] std::string speedup_script(std::span<const BenchRecord> records, Picture picture);
+/// How many times as fast as the slowest each backend is: a row a shape (numbered), a column a backend. Shapes that only one
+/// backend did are left out.
+[[nodiscard]] Table speedup_table(std::span<const BenchRecord> records);
+/// The same as bars. Throws kInvalidArgument if the table is empty.
+[[nodiscard]] std::string speedup_script(const Table& speedups, Picture picture);
 
 }  // namespace mla::report

@@ -191,7 +191,11 @@ Document compare_document(const RunChange& change, double threshold) {
     return a->ratio > b->ratio;
   });
   Table table{"changes", "", {{"change", "change"}}, {}};
-  for (const Column& column : axis_columns()) table.columns.push_back(column);
+  std::vector<BenchRecord> bases;
+  for (const PointChange& point : change.points) bases.push_back(*point.base);
+  const std::vector<Column> axes = axis_columns();
+  const std::vector<std::size_t> kept = telling_axes(bases);
+  for (const std::size_t i : kept) table.columns.push_back(axes[i]);
   for (const Column& column : {Column{"base_us", "base us", 1}, Column{"now_us", "now us", 1},
                                Column{"ratio", "ratio", 3}, Column{"low", "low"}, Column{"high", "high"},
                                Column{"n_base", "n base"}, Column{"n_now", "n now"}, Column{"why", "why"}}) {
@@ -199,7 +203,8 @@ Document compare_document(const RunChange& change, double threshold) {
   }
   for (const PointChange* point : order) {
     std::vector<Cell> row{std::string(name_of(point->change))};
-    for (Cell& cell : axis_cells(*point->base)) row.push_back(std::move(cell));
+    const std::vector<Cell> cells = axis_cells(*point->base);
+    for (const std::size_t i : kept) row.push_back(cells[i]);
     const bool timed = point->now_us > 0;
     row.push_back(timed ? Cell{point->base_us} : Cell{});
     row.push_back(timed ? Cell{point->now_us} : Cell{});

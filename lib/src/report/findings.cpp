@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -64,7 +65,8 @@ std::vector<std::string> findings(std::span<const BenchRecord> records) {
   std::map<std::string, Times> windows;  // by backend
   for (const BenchRecord& record : records) {
     if (record.status != "ok" || record.repetition != 0) continue;
-    const std::string how = fmt::format("{} {} {}", record.cache_state, record.num_splits, record.threads);
+    const std::string how = fmt::format("{} {} {} {} {}", record.device, record.timer, record.cache_state,
+                                        record.num_splits, record.threads);
     backends[record.key + how][record.backend] = *record.time_us;
     AttentionShape shape = parse_shape(record.key);
     if (shape.topk > 0) continue;
@@ -89,7 +91,10 @@ std::vector<std::string> findings(std::span<const BenchRecord> records) {
 std::string tally(std::span<const BenchRecord> records) {
   std::map<std::string, int> counts;
   for (const BenchRecord& record : records) ++counts[record.status];
-  std::string text = fmt::format("{} points measured, each verified first", counts["ok"]);
+  const auto modelled = std::ranges::count(records, std::string("modelled"), &BenchRecord::timer);
+  std::string text = modelled == std::ssize(records)
+                         ? fmt::format("{} points modelled, none measured", counts["ok"])
+                         : fmt::format("{} points measured, each verified first", counts["ok"]);
   for (const char* status : {"wrong", "error", "unsupported"}) {
     if (counts[status] > 0) text += fmt::format("; {} {}", counts[status], status);
   }

@@ -26,38 +26,6 @@ std::string section(std::string_view title, std::string_view body) {
   return fmt::format("<h2>{}</h2>\n{}\n", html_escaped(title), body);
 }
 
-/// An image of what the script draws; the alternative text says what can be seen in it.
-std::string chart(const std::function<std::string()>& script, std::string_view alternative) {
-  try {
-    return fmt::format("<img alt=\"{}\" src=\"data:image/svg+xml;base64,{}\">\n", html_escaped(alternative),
-                       base64(run_gnuplot(script())));
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kInternal) throw;
-    return fmt::format("<p class=\"dim\">No chart: {}. {}</p>\n", html_escaped(error.what()),
-                       html_escaped(error.hint()));
-  }
-}
-
-std::string html_table(const Table& table, std::string_view id) {
-  std::string out = fmt::format("<div class=\"scroll\"><table id=\"{}\"><thead><tr>", id);
-  std::vector<bool> numeric(table.columns.size());
-  for (std::size_t c = 0; c < table.columns.size(); ++c) {
-    numeric[c] = std::ranges::any_of(table.rows, [&](const auto& row) { return is_number(row[c]); });
-    out +=
-        fmt::format("<th{}>{}</th>", numeric[c] ? " class=\"n\"" : "", html_escaped(table.columns[c].title));
-  }
-  out += "</tr></thead><tbody>\n";
-  for (const auto& row : table.rows) {
-    out += "<tr>";
-    for (std::size_t c = 0; c < row.size(); ++c) {
-      out += fmt::format("<td{}>{}</td>", numeric[c] ? " class=\"n\"" : "",
-                         html_escaped(show(row[c], table.columns[c])));
-    }
-    out += "</tr>\n";
-  }
-  return out + "</tbody></table></div>\n";
-}
-
 /// Index of each backend in the palette.
 std::map<std::string, std::size_t> palette(std::span<const BenchRecord> records) {
   std::map<std::string, std::size_t> index;
@@ -183,15 +151,61 @@ std::string environment_section(std::span<const Environment> environments) {
   return out;
 }
 
+/// Columns that never change stand above.
+std::string points_table(std::span<const BenchRecord> records) {
+  const Table whole = record_table(records, false);
+  const Folded folded = fold(whole, true);
+  Table table{whole.name, "", {}, {}};
+  for (const std::size_t c : folded.kept) table.columns.push_back(whole.columns[c]);
+  for (const auto& row : whole.rows) {
+    std::vector<Cell> cells;
+    for (const std::size_t c : folded.kept) cells.push_back(row[c]);
+    table.rows.push_back(std::move(cells));
+  }
+  return fmt::format("<p class=\"dim\">{}</p>\n{}", html_escaped(folded_line(whole, folded)),
+                     html_table(table, "points"));
+}
+
 std::string points_section(std::span<const BenchRecord> records) {
   return fmt::format(
              "<p><label>Filter (words, all must occur): <input id=\"filter\" type=\"search\"></label> "
              "<span id=\"shown\" class=\"dim\">{0} of {0} points</span></p>\n",
              records.size()) +
-         html_table(record_table(records, false), "points");
+         points_table(records);
 }
 
 }  // namespace
+
+std::string html_chart(const std::function<std::string()>& script, std::string_view alternative) {
+  try {
+    return fmt::format("<img alt=\"{}\" src=\"data:image/svg+xml;base64,{}\">\n", html_escaped(alternative),
+                       base64(run_gnuplot(script())));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInternal) throw;
+    return fmt::format("<p class=\"dim\">No chart: {}. {}</p>\n", html_escaped(error.what()),
+                       html_escaped(error.hint()));
+  }
+}
+
+std::string html_table(const Table& table, std::string_view id) {
+  std::string out = fmt::format("<div class=\"scroll\"><table id=\"{}\"><thead><tr>", id);
+  std::vector<bool> numeric(table.columns.size());
+  for (std::size_t c = 0; c < table.columns.size(); ++c) {
+    numeric[c] = std::ranges::any_of(table.rows, [&](const auto& row) { return is_number(row[c]); });
+    out +=
+        fmt::format("<th{}>{}</th>", numeric[c] ? " class=\"n\"" : "", html_escaped(table.columns[c].title));
+  }
+  out += "</tr></thead><tbody>\n";
+  for (const auto& row : table.rows) {
+    out += "<tr>";
+    for (std::size_t c = 0; c < row.size(); ++c) {
+      out += fmt::format("<td{}>{}</td>", numeric[c] ? " class=\"n\"" : "",
+                         html_escaped(show(row[c], table.columns[c])));
+    }
+    out += "</tr>\n";
+  }
+  return out + "</tbody></table></div>\n";
+}
 
 std::string html_escaped(std::string_view text) {
   std::string out;
@@ -258,18 +272,21 @@ std::string render_html(const HtmlReport& report) {
   std::string body = fmt::format("<h1>{}</h1>\n{}", html_escaped(report.title), lead);
   body += section(
       fmt::format("{} over {}", y_title, x_title),
-      chart([&] { return line_script(make_panels(all, report.chart), x_title, y_title, Picture::kSvg); },
-            fmt::format("{} over {} by {}; the numbers are in the table of points", y_title, x_title,
-                        report.chart.by)));
+      html_chart([&] { return line_script(make_panels(all, report.chart), x_title, y_title, Picture::kSvg); },
+                 fmt::format("{} over {} by {}; the numbers are in the table of points", y_title, x_title,
+                             report.chart.by)));
   body += section("Best backend", best_map(records));
   body += section(
       "Roofline",
-      chart([&] { return roofline_script(records, Picture::kSvg); },
-            "Achieved rate against arithmetic intensity under the machine's ceilings; columns GFLOP/s, "
-            "floor and bound of the table of points"));
-  body +=
-      section("Speed-ups", chart([&] { return speedup_script(records, Picture::kSvg); },
-                                 "How many times as fast as the slowest each backend is, shape by shape"));
+      html_chart([&] { return roofline_script(records, Picture::kSvg); },
+                 "Achieved rate against arithmetic intensity under the machine's ceilings; columns GFLOP/s, "
+                 "floor and bound of the table of points"));
+  const Table speedups = speedup_table(records);
+  body += section(
+      "Speed-ups",
+      html_chart([&] { return speedup_script(speedups, Picture::kSvg); },
+                 "How many times as fast as the slowest each backend is; the table below has the numbers") +
+          (speedups.rows.empty() ? std::string() : html_table(speedups, "speedups")));
   body += section("Memory", memory_section(records));
   body += section("Error against the fp64 reference", error_section(records));
   body += section("Points", points_section(records));

@@ -5,6 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 
 #include "mla/shape.hpp"
 #include "report/record_fields.hpp"
@@ -24,6 +26,12 @@ Cell longest(const AttentionShape& shape) {
   return kv;
 }
 
+Cell longest_query(const AttentionShape& shape) {
+  std::int64_t q_len = 0;
+  for (const Request& request : shape.batch) q_len = std::max<std::int64_t>(q_len, request.q_len);
+  return q_len;
+}
+
 const std::vector<ShapeColumn>& shape_columns() {
   static const std::vector<ShapeColumn> columns{
       {{"phase", "phase"},
@@ -32,6 +40,8 @@ const std::vector<ShapeColumn>& shape_columns() {
        [](const AttentionShape& s) -> Cell { return s.space == QuerySpace::kHead ? "head" : "latent"; }},
       {{"heads", "heads"}, [](const AttentionShape& s) -> Cell { return std::int64_t{s.dims.num_heads}; }},
       {{"batch", "batch"}, [](const AttentionShape& s) -> Cell { return format_batch(s.batch); }},
+      {{"requests", "requests"}, [](const AttentionShape& s) -> Cell { return std::ssize(s.batch); }},
+      {{"q_len", "q len"}, longest_query},
       {{"kv", "kv", 0, true}, longest},
       {{"window", "window"},
        [](const AttentionShape& s) -> Cell {
@@ -81,6 +91,7 @@ const std::vector<RecordField>& fields() {
                                              {{"verified", "verified"}, &R::verified, true},
                                              {{"error_share", "of budget", 3}, &R::error_share, true},
                                              {{"strategy", "strategy"}, &R::strategy},
+                                             {{"origin", "origin"}, &R::origin},
                                              {{"plan", "plan"}, &R::plan},
                                              {{"reason", "reason"}, &R::reason, true},
                                              {{"seed", "seed"}, &R::seed},
@@ -143,34 +154,53 @@ std::vector<Cell> axis_cells(const BenchRecord& record) {
   return cells;
 }
 
+std::vector<std::size_t> telling_axes(std::span<const BenchRecord> records) {
+  std::vector<std::size_t> kept;
+  const std::vector<Column> axes = axis_columns();
+  for (std::size_t i = 0; i < axes.size(); ++i) {
+    const auto field = std::ranges::find(
+        fields(), axes[i].key, [](const RecordField& f) -> const std::string& { return f.column.key; });
+    // Columns of the shape always tell; of the others, those that hold something.
+    if (field == fields().end() || tells(records, *field)) kept.push_back(i);
+  }
+  return kept;
+}
+
+void sort_by_axes(std::vector<BenchRecord>& records) {
+  const auto order = [](const BenchRecord& record) {
+    std::vector<Cell> cells = axis_cells(record);
+    std::rotate(cells.begin(), cells.begin() + 1, cells.end());  // the backend last: rivals stand together
+    return cells;
+  };
+  std::vector<std::pair<std::vector<Cell>, BenchRecord>> keyed;
+  for (BenchRecord& record : records) keyed.emplace_back(order(record), std::move(record));
+  std::ranges::stable_sort(keyed, {},
+                           [](const auto& entry) -> const std::vector<Cell>& { return entry.first; });
+  records.clear();
+  for (auto& [cells, record] : keyed) records.push_back(std::move(record));
+}
+
 Table record_table(std::span<const BenchRecord> records, bool all) {
   Table table{"points", "", {}, {}};
-  const auto wanted = [&](const RecordField& field) {
-    return all || (field.in_table && tells(records, field));
-  };
-  std::vector<const RecordField*> rest;
-  std::vector<std::size_t> kept_axes;  // of axis_columns
   const std::vector<Column> axes = axis_columns();
-  for (const RecordField& field : fields()) {
-    if (!field.axis && wanted(field)) rest.push_back(&field);
+  std::vector<std::size_t> kept = telling_axes(records);
+  if (all) {
+    kept.resize(axes.size());
+    std::iota(kept.begin(), kept.end(), 0);
   }
-  const auto is_silent = [&](const Column& column) {
-    const auto field =
-        std::ranges::find(fields(), column.key, [](const RecordField& f) { return f.column.key; });
-    return field != fields().end() && !wanted(*field);
-  };
-  for (std::size_t i = 0; i < axes.size(); ++i) {
-    if (!is_silent(axes[i])) kept_axes.push_back(i);
+  std::vector<const RecordField*> rest;
+  for (const RecordField& field : fields()) {
+    if (!field.axis && (all || (field.in_table && tells(records, field)))) rest.push_back(&field);
   }
   if (all) table.columns.push_back({"key", "key"});
-  for (const std::size_t i : kept_axes) table.columns.push_back(axes[i]);
+  for (const std::size_t i : kept) table.columns.push_back(axes[i]);
   for (const RecordField* field : rest) table.columns.push_back(field->column);
   table.columns.push_back({"flags", "flags"});
   for (const BenchRecord& record : records) {
     std::vector<Cell> row;
     if (all) row.emplace_back(record.key);
     const std::vector<Cell> cells = axis_cells(record);
-    for (const std::size_t i : kept_axes) row.push_back(cells[i]);
+    for (const std::size_t i : kept) row.push_back(cells[i]);
     for (const RecordField* field : rest) row.push_back(get(record, *field));
     row.push_back(record.flags.empty() ? Cell{} : Cell{fmt::format("{}", fmt::join(record.flags, " "))});
     table.rows.push_back(std::move(row));

@@ -37,6 +37,7 @@ struct BenchRecord {
   // How.
   std::string model;     ///< name the widths came from, or "custom"
   std::string strategy;  ///< "absorbed", "expanded"
+  std::string origin;    ///< of a backend from outside: "plug-in 0.3 (libx.so)"; else empty
   std::string plan;      ///< Plan::describe()
   std::string spec;      ///< name of the sweep
   std::string command;   ///< measures this point alone again
@@ -88,6 +89,10 @@ struct RunFile {
 /// What a record was measured at, axis by axis ("backend", "heads", "batch", "kv", "window", ...): columns and their cells.
 [[nodiscard]] std::vector<Column> axis_columns();
 [[nodiscard]] std::vector<Cell> axis_cells(const BenchRecord& record);
+/// Indices of the axis columns worth a person's eye: no forced splits and threads where nobody forced any.
+[[nodiscard]] std::vector<std::size_t> telling_axes(std::span<const BenchRecord> records);
+/// By the axes of the shape, then the rest, the backend last, so that rivals stand together.
+void sort_by_axes(std::vector<BenchRecord>& records);
 
 /// The columns of a result table, one truth for terminal, CSV, Markdown and JSON. `all`: also those only of interest to
 /// programs (raw identity, intervals, command).

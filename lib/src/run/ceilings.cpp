@@ -14,10 +14,25 @@ namespace mla::run {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kTries = 5;
+constexpr int kTriesWithoutGain = 5;
+constexpr double kMostSeconds = 1.0;  // for each ceiling
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// The best rate of several tries: goes on while tries still find a better one, because on a busy machine the first may all be
+/// poor, and a ceiling is what is possible.
+template <class Try>
+double best_rate(const Try& rate_once) {
+  const auto start = Clock::now();
+  double best = 0;
+  for (int without_gain = 0; without_gain < kTriesWithoutGain && seconds_since(start) < kMostSeconds;) {
+    const double rate = rate_once();
+    without_gain = rate > best * 1.01 ? 0 : without_gain + 1;
+    best = std::max(best, rate);
+  }
+  return best;
 }
 
 /// Sums a buffer by 64-bit words, eight at a time: bound by memory, not by the adds.
@@ -37,17 +52,16 @@ double read_bandwidth(int threads) {
   const std::size_t share = words / static_cast<std::size_t>(threads);
   std::vector<std::uint64_t> buffer(words, 1);
   std::vector<std::uint64_t> totals(static_cast<std::size_t>(threads));
-  double best = 0;
-  for (int i = 0; i < kTries; ++i) {
+  return best_rate([&] {
     const auto start = Clock::now();
     on_threads(threads, [&](int t) {
       totals[static_cast<std::size_t>(t)] = sum(buffer.data() + share * static_cast<std::size_t>(t), share);
     });
-    best = std::max(
-        best, static_cast<double>(share * static_cast<std::size_t>(threads) * 8) / seconds_since(start));
+    const double rate =
+        static_cast<double>(share * static_cast<std::size_t>(threads) * 8) / seconds_since(start);
     buffer[0] = totals[0] % 2;  // the sums are used, so they are computed
-  }
-  return best;
+    return rate;
+  });
 }
 
 /// acc = acc * a + b on independent accumulators that stay in registers.
@@ -73,16 +87,14 @@ double multiply_add_rate(int threads) {
   constexpr std::int64_t kRounds = 1 << 19;
   constexpr double kFlops = 2.0 * kRounds * (256 / sizeof(Real));
   std::vector<Real> totals(static_cast<std::size_t>(threads), Real(0.5));
-  double best = 0;
-  for (int i = 0; i < kTries; ++i) {
+  return best_rate([&] {
     const auto start = Clock::now();
     on_threads(threads, [&](int t) {
       Real& total = totals[static_cast<std::size_t>(t)];
       total = multiply_add<Real>(kRounds, Real(0.5), total / Real(1000));
     });
-    best = std::max(best, kFlops * threads / seconds_since(start));
-  }
-  return best;
+    return kFlops * threads / seconds_since(start);
+  });
 }
 
 }  // namespace

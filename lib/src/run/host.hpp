@@ -39,7 +39,7 @@ struct HostCeilings {
       0;  ///< all threads, multiply-adds in registers, as the compiler vectorises them in this build
   double f64_flops = 0;
 };
-/// Takes about a third of a second.
+/// Takes about half a second, on a busy machine up to three.
 [[nodiscard]] HostCeilings measure_ceilings(int threads);
 
 }  // namespace mla::run

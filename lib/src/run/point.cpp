@@ -9,6 +9,7 @@
 #include <new>
 
 #include "mla/error.hpp"
+#include "mla/plugin_host.hpp"
 #include "report/table.hpp"
 #include "run/environment.hpp"
 #include "run/sampled_check.hpp"
@@ -19,6 +20,8 @@ namespace mla::run {
 namespace {
 
 constexpr double kMicro = 1e6;
+/// Faster than the ceilings by more than they vary: they were measured too low, or the work is counted too high.
+constexpr double kAboveFloor = 1.05;
 
 verify::Case case_of(const spec::SweepPoint& point, std::uint64_t seed) {
   verify::Case c;
@@ -108,6 +111,7 @@ report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
   };
   const Backend& backend = get_backend(point.backend);
   record.strategy = backend.info().strategy;
+  record.origin = origin_of(backend);
   record.flops = count_work(point.shape).flops_of(backend.info().strategy);
   try {
     const verify::Machine machine = verify::machine_for(backend);
@@ -194,6 +198,7 @@ void PointRunner::add_floor(report::BenchRecord& record) const {
   record.floor_us = floor * kMicro;
   record.of_floor = floor * kMicro / *record.time_us;
   record.bound = memory > compute ? "memory" : "compute";
+  if (*record.of_floor > kAboveFloor) record.flags.emplace_back("above-floor");
 }
 
 }  // namespace mla::run

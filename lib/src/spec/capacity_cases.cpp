@@ -178,7 +178,8 @@ CapacityCase read_case(const Json& object, const std::string& where) {
   one.source = text_of(object, "source", here);
   one.hand_calc = text_of(object, "hand_calc", here);
   one.explanation = text_of(object, "explanation", here);
-  one.not_reproduced = text_of(object, "reproduced", here) == "not_reproduced";
+  const std::string reproduced = text_of(object, "reproduced", here);
+  one.not_reproduced = reproduced == "not_reproduced";
   constexpr auto kObject = Json::value_t::object;
   try {
     one.model = read_config(part(object, "config", kObject, here), one, here);
@@ -195,6 +196,9 @@ CapacityCase read_case(const Json& object, const std::string& where) {
   read_expected(part(object, "expected", kObject, here), tolerance == object.end() ? none : *tolerance, one,
                 here);
   if (one.expected.empty()) wrong(here, "\"expected\" names no quantity");
+  for (capacity::Expectation& expectation : one.expected) {
+    if (reproduced == "informational") expectation.tolerance.informational = true;
+  }
   return one;
 }
 

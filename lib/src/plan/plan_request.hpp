@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "mla/capacity.hpp"
+#include "plan/pools.hpp"
+
+namespace mla::capacity {
+
+/// The request with everything that was left to a default filled in.
+[[nodiscard]] PlanRequest completed(const ModelConfig& model, PlanRequest request);
+
+/// What decides the pools; model and request must outlive it.
+[[nodiscard]] PoolInputs pool_inputs(const ModelConfig& model, const PlanRequest& request);
+
+}  // namespace mla::capacity

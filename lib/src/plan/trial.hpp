@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "plan/explain.hpp"
+#include "plan/hypotheses.hpp"
+
+namespace mla::capacity {
+
+/// How a number was explained that vLLM computes wrongly.
+inline constexpr std::string_view kAllLayers =
+    "all layers charged to one rank, as vLLM does under pipeline parallelism (vllm#34076)";
+
+/// "715,072", "2.73".
+[[nodiscard]] std::string count_text(double value);
+
+/// A hypothesis at work on one log. Log and model must outlive it.
+class Trial {
+ public:
+  /// An interval, or nothing where the planner has no number.
+  using Range = std::optional<std::pair<double, double>>;
+
+  Trial(const LogReading& log, const ModelConfig& model, const Hypothesis& hypothesis);
+
+  /// What the planner makes of the number, trying each logged budget for those that follow from one.
+  [[nodiscard]] Explained judge(const LogNumber& logged) const;
+
+  [[nodiscard]] std::int64_t block() const;
+  [[nodiscard]] std::size_t groups() const;
+  /// GiB that a rank which holds `tokens` tokens of this pool must have had.
+  [[nodiscard]] double implied_gib(double tokens) const;
+  /// GiB that one sequence of the logged length takes on a stage.
+  [[nodiscard]] double stage_need_gib(int stage, const LogNumber& logged) const;
+
+ private:
+  struct Option {
+    Range range;
+    std::string how;
+  };
+  using Budgets = std::vector<const LogNumber*>;  ///< one a stage
+
+  [[nodiscard]] std::vector<Option> options(const LogNumber& logged) const;
+  [[nodiscard]] std::vector<Option> from_budgets(const LogNumber& logged) const;
+  [[nodiscard]] std::vector<Option> need(const LogNumber& logged) const;
+  [[nodiscard]] std::vector<Option> bytes(const LogNumber& logged) const;
+  [[nodiscard]] Range from_budget(const LogNumber& logged, const Budgets& budgets, std::int64_t length) const;
+  [[nodiscard]] Option all_layers_on_one(const Budgets& budgets, std::int64_t length) const;
+  void add_from_pool(std::vector<Option>& found, const LogNumber& logged, std::int64_t length) const;
+  [[nodiscard]] std::vector<Budgets> budget_choices() const;
+  template <class Value>
+  [[nodiscard]] Range over_stages(const Budgets& budgets, std::int64_t length, Value value) const;
+  [[nodiscard]] std::int64_t estimate_of(PoolSet& set, std::int64_t length) const;
+  [[nodiscard]] std::int64_t length_of(const LogNumber& logged) const;
+  [[nodiscard]] std::int64_t window_cells(std::int64_t window) const;
+  [[nodiscard]] static std::string budget_text(const Budgets& budgets);
+
+  const LogReading& log_;
+  const ModelConfig& model_;
+  PoolInputs inputs_;
+  std::vector<PoolSet> sets_;  ///< of each stage
+  Budgets budgets_;            ///< every one logged
+};
+
+}  // namespace mla::capacity

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "spec/length_file.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/text.hpp"
+#include "mla/error.hpp"
+
+namespace mla::spec {
+namespace {
+
+using Names = std::array<std::string_view, 6>;
+constexpr Names kPrompt{"prompt_len",   "input_len",     "prompt_tokens",
+                        "input_tokens", "contexttokens", "input_length"};
+constexpr Names kOutput{"output_len",      "output_tokens", "completion_tokens",
+                        "generatedtokens", "output_length", "generated_tokens"};
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
+
+[[noreturn]] void wrong(std::string_view origin, int line, const std::string& what) {
+  throw Error(ErrorCode::kParse, fmt::format("{}, line {}: {}", origin, line, what),
+              "a request is two numbers (prompt, output) or a JSON object with prompt_len and output_len");
+}
+
+std::vector<std::string_view> columns_of(std::string_view line) {
+  std::vector<std::string_view> columns;
+  const bool comma = line.find(',') != std::string_view::npos;
+  const std::string_view separators = comma ? "," : " \t";
+  while (!line.empty()) {
+    const std::size_t end = line.find_first_of(separators);
+    std::string_view column = line.substr(0, end);
+    while (!column.empty() && (column.front() == ' ' || column.front() == '"')) column.remove_prefix(1);
+    while (!column.empty() && (column.back() == ' ' || column.back() == '"' || column.back() == '\r')) {
+      column.remove_suffix(1);
+    }
+    if (comma || !column.empty()) columns.push_back(column);
+    if (end == std::string_view::npos) break;
+    line.remove_prefix(end + 1);
+  }
+  return columns;
+}
+
+std::optional<std::int64_t> whole_number(std::string_view text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::int64_t length_of(std::string_view text, std::string_view origin, int line) {
+  const std::optional<std::int64_t> value = whole_number(text);
+  if (!value || *value < 0 || *value > kMostTokens) {
+    wrong(origin, line,
+          fmt::format("{} is not a number of tokens from 0 to {}", text::quoted(text), kMostTokens));
+  }
+  return *value;
+}
+
+template <class Json>
+std::int64_t member_of(const Json& object, const Names& names, std::string_view origin, int line) {
+  for (const auto& [key, value] : object.items()) {
+    const std::string lower = text::to_lower(key);
+    if (std::find(names.begin(), names.end(), std::string_view(lower)) == names.end()) continue;
+    if (!value.is_number_integer()) wrong(origin, line, fmt::format("\"{}\" is not a whole number", key));
+    const auto tokens = value.template get<std::int64_t>();
+    if (tokens < 0 || tokens > kMostTokens) wrong(origin, line, fmt::format("\"{}\" is {}", key, tokens));
+    return tokens;
+  }
+  wrong(origin, line,
+        fmt::format("none of {} is there",
+                    text::join_or(std::vector<std::string>(names.begin(), names.end()))));
+}
+
+capacity::RequestLengths from_json(std::string_view line_text, std::string_view origin, int line) {
+  try {
+    const auto object = nlohmann::json::parse(line_text);
+    if (!object.is_object()) wrong(origin, line, "not a JSON object");
+    return {member_of(object, kPrompt, origin, line), member_of(object, kOutput, origin, line)};
+  } catch (const nlohmann::json::exception&) {
+    wrong(origin, line, "not a whole JSON object");
+  }
+}
+
+/// Which columns hold the two lengths: as a heading says, else the first two.
+struct Columns {
+  std::size_t prompt = 0, output = 1;
+};
+
+std::optional<Columns> heading(const std::vector<std::string_view>& columns) {
+  std::optional<std::size_t> prompt;
+  std::optional<std::size_t> output;
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const std::string lower = text::to_lower(columns[i]);
+    if (std::find(kPrompt.begin(), kPrompt.end(), std::string_view(lower)) != kPrompt.end()) prompt = i;
+    if (std::find(kOutput.begin(), kOutput.end(), std::string_view(lower)) != kOutput.end()) output = i;
+  }
+  if (prompt && output) return Columns{*prompt, *output};
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::vector<capacity::RequestLengths> parse_lengths(std::string_view text, std::string_view origin) {
+  constexpr std::size_t kMostRequests = 20000000;
+  std::vector<capacity::RequestLengths> trace;
+  Columns where;
+  int number = 0;
+  bool first = true;
+  while (!text.empty()) {
+    const std::size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    ++number;
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.remove_suffix(1);
+    if (line.empty() || line.front() == '#') continue;
+    if (line.front() == '{') {
+      trace.push_back(from_json(line, origin, number));
+      first = false;
+      continue;
+    }
+    const std::vector<std::string_view> columns = columns_of(line);
+    if (first && !columns.empty() && !whole_number(columns.front())) {
+      first = false;
+      const std::optional<Columns> named = heading(columns);
+      if (!named)
+        wrong(origin, number,
+              fmt::format("{} names no column of prompt and output lengths", text::quoted(line)));
+      where = *named;
+      continue;
+    }
+    first = false;
+    if (columns.size() <= std::max(where.prompt, where.output)) {
+      wrong(origin, number, fmt::format("{} has too few columns", text::quoted(line)));
+    }
+    trace.push_back(
+        {length_of(columns[where.prompt], origin, number), length_of(columns[where.output], origin, number)});
+    if (trace.size() > kMostRequests)
+      wrong(origin, number, fmt::format("more than {} requests", kMostRequests));
+  }
+  if (trace.empty()) throw Error(ErrorCode::kParse, fmt::format("{} holds no request", origin));
+  return trace;
+}
+
+}  // namespace mla::spec

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "verify/case.hpp"
+
+namespace mla::verify {
+
+/// A failure that can be run again: what `mla-verify run` writes and `mla-verify run --replay` reads.
+struct Repro {
+  std::string backend;
+  std::string oracle;  ///< name, or empty: the case is compared with the reference
+  Case c;
+  Case found_as;  ///< the case before it was reduced
+  std::string finding;
+  std::string version;  ///< of the build that found it
+};
+
+/// JSON text, one object.
+[[nodiscard]] std::string to_json(const Repro& repro);
+/// Throws kParse naming `origin` and the key.
+[[nodiscard]] Repro parse_repro(std::string_view json, std::string_view origin);
+
+}  // namespace mla::verify

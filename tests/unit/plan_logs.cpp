@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+// Published cases, log excerpts and traces: what the planner makes of numbers that real engines printed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <string>
+
+#include "plan/cases.hpp"
+#include "plan/explain.hpp"
+#include "plan/lengths.hpp"
+#include "plan_models.hpp"
+#include "spec/capacity_cases.hpp"
+#include "spec/length_file.hpp"
+#include "spec/text_file.hpp"
+
+namespace mla::capacity {
+namespace {
+
+std::string log_text(const std::string& name) {
+  return spec::read_text_file(MLA_TEST_DATA "/data/logs/" + name);
+}
+
+void expect_parse_error(const std::string& text, const std::vector<std::string_view>& parts) {
+  expect_error([&] { return spec::parse_cases(text, "cases"); }, ErrorCode::kParse, parts);
+}
+
+// ---- cases ------------------------------------------------------------------------------------------------
+
+TEST(PlanCases, AllPublishedCasesAgreeButTheTwoThatAreExplained) {
+  const auto cases = spec::load_cases(MLA_TEST_DATA "/data/capacity-cases.json");
+  ASSERT_EQ(cases.size(), 41u);
+  std::vector<std::string> explained;
+  int agree = 0;
+  for (const CapacityCase& one : cases) {
+    for (const CaseResult& result : check_case(one)) {
+      EXPECT_TRUE(result.verdict == Verdict::kAgrees || result.verdict == Verdict::kExplained ||
+                  result.verdict == Verdict::kInformative)
+          << result.id << ' ' << result.key << ": logged " << result.expected << ", planned "
+          << result.got.low << ".." << result.got.high << " " << result.got.formula;
+      EXPECT_FALSE(result.got.formula.empty()) << result.id << ' ' << result.key;
+      agree += result.verdict == Verdict::kAgrees ? 1 : 0;
+      if (result.verdict == Verdict::kExplained) explained.push_back(result.id);
+    }
+  }
+  EXPECT_EQ(explained,
+            (std::vector<std::string>{"vllm-qwen3-235b-fp8-tp4", "vllm-gpt-oss-120b-weights-h100"}));
+  EXPECT_EQ(agree, 76);
+}
+
+/// One case around a config and what is expected of it.
+std::string case_text(const std::string& expected, const std::string& more = {}) {
+  return R"([{"id": "one", "model": "v3", "config": {"attention": "mla", "num_hidden_layers": 61, "num_attention_heads": 128,
+    "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128},
+    "engine": {"name": "vllm", "version": "0.11.0"}, "inputs": {"available_kv_gib_per_rank": 40.0, "block_size": 64},
+    "expected": )" +
+         expected + more + "}]";
+}
+
+TEST(PlanCases, AWrongNumberDiffers) {
+  // 40 GiB / (70,272 x 64) = 9549.9 blocks; half a hundredth of a GiB is 1.2 blocks.
+  const auto verdict = [](const std::string& expected, const std::string& more = {}) {
+    return check_case(spec::parse_cases(case_text(expected, more), "test").front()).front().verdict;
+  };
+  EXPECT_EQ(verdict(R"({"num_blocks": 9549})"), Verdict::kAgrees);
+  EXPECT_EQ(verdict(R"({"num_blocks": 9547})"), Verdict::kDiffers);
+  EXPECT_EQ(verdict(R"({"num_blocks": 9552})"), Verdict::kDiffers);
+  EXPECT_EQ(verdict(R"({"num_blocks": 9547})", R"(, "tolerance": {"num_blocks": {"abs": 2}})"),
+            Verdict::kAgrees);
+  EXPECT_EQ(verdict(R"({"num_blocks": 9000})", R"(, "tolerance": {"num_blocks": {"informational": true}})"),
+            Verdict::kInformative);
+  EXPECT_EQ(verdict(R"({"num_blocks": 9000})", R"(, "reproduced": "not_reproduced", "explanation": "x")"),
+            Verdict::kExplained);
+  EXPECT_EQ(verdict(R"({"kv_tokens": 611200})"), Verdict::kAgrees);
+  EXPECT_EQ(verdict(R"({"num_bloks": 9549})"), Verdict::kUnknown);
+  EXPECT_EQ(verdict(R"({"need_gib": 1.0})"), Verdict::kUnknown);  // max_model_len is missing
+}
+
+TEST(PlanCases, AHuggingFaceConfigServesToo) {
+  const std::string text = R"([{"id": "hf", "model": "llama", "config": {"model_type": "llama",
+    "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 131072},
+    "engine": {"name": "sglang"}, "inputs": {"kv_tokens": 100000, "page_size": 1}, "expected": {"kv_gib": 12.21}}])";
+  // 100,001 x 131,072 B = 12.207 GiB
+  EXPECT_EQ(check_case(spec::parse_cases(text, "test").front()).front().verdict, Verdict::kAgrees);
+}
+
+TEST(PlanCases, MalformedFilesAreRefusedByName) {
+  expect_parse_error("", {"cases"});
+  expect_parse_error("{}", {"array"});
+  expect_parse_error("[]", {"no case"});
+  expect_parse_error("[{}]", {"\"id\""});
+  expect_parse_error("[1]", {"object"});
+  expect_parse_error(R"([{"id": 1}])", {"\"id\""});
+  expect_parse_error(R"([{"id": "a"}])", {"(a)", "\"config\" is missing"});
+  expect_parse_error(R"([{"id": "a", "config": []}])", {"\"config\""});
+  expect_parse_error(
+      R"([{"id": "a", "config": {"attention": "rnn", "num_hidden_layers": 1, "num_attention_heads": 1},
+    "engine": {"name": "vllm"}, "inputs": {}, "expected": {"x": 1}}])",
+      {"rnn"});
+  expect_parse_error(
+      R"([{"id": "a", "config": {"attention": "mla", "num_hidden_layers": 2, "num_attention_heads": 8},
+    "engine": {"name": "vllm"}, "inputs": {}, "expected": {"x": 1}}])",
+      {"kv_lora_rank"});
+  expect_parse_error(
+      R"([{"id": "a", "config": {"attention": "gqa", "num_hidden_layers": 1e9, "num_attention_heads": 1},
+    "engine": {"name": "vllm"}, "inputs": {}, "expected": {"x": 1}}])",
+      {"num_hidden_layers"});
+  expect_parse_error(case_text(R"({"num_blocks": "many"})"), {"num_blocks"});
+  expect_parse_error(case_text("{}"), {"no quantity"});
+  expect_parse_error(case_text(R"({"num_blocks": 1})", R"(, "tolerance": {"num_blocks": {"near": 1}})"),
+                     {"near"});
+  expect_parse_error(case_text(R"({"num_blocks": 1})", R"(, "tolerance": 5)"), {"tolerance"});
+  expect_error([] { return spec::load_cases("/no/such/file.json"); }, ErrorCode::kIo, {"/no/such/file.json"});
+  expect_error([] { return spec::load_cases("/"); }, ErrorCode::kIo, {"folder"});
+}
+
+TEST(PlanCases, InputsWithoutUseAreNamed) {
+  const auto cases =
+      spec::parse_cases(R"([{"id": "a", "model": "m", "config": {"attention": "gqa", "num_hidden_layers": 2,
+    "num_attention_heads": 8, "num_key_value_heads": 8, "head_dim": 64, "magic": 7}, "engine": {"name": "newengine"},
+    "inputs": {"n_ctx": 4}, "expected": {"kv_bytes": 16384}}])",
+                        "test");
+  ASSERT_EQ(cases.front().notes.size(), 2u);
+  EXPECT_NE(cases.front().notes[0].find("magic"), std::string::npos);
+  EXPECT_NE(cases.front().notes[1].find("newengine"), std::string::npos);
+  EXPECT_EQ(check_case(cases.front()).front().verdict, Verdict::kAgrees);  // 4 x 2 x 8 x 128 x 2
+}
+
+// ---- logs -------------------------------------------------------------------------------------------------
+
+struct LogCase {
+  const char* file;
+  const char* model;  ///< nullptr: as the log says
+  int planned, matches;
+  const char* hypothesis;  ///< part of it
+  const char* sentence;    ///< part of one
+};
+
+TEST(PlanExplain, LogsOfAllShapes) {
+  const LogCase cases[] = {
+      {"vllm_kimi_k2_tp8.log", nullptr, 2, 2, "cache format bf16, blocks of 64, TP8", "same latent rows"},
+      {"vllm_v2lite_pp2_tp2_coloured.log", nullptr, 2, 2, "blocks of 16, PP2xTP2",
+       "stages hold different layers"},
+      {"vllm_kimi_linear_tp2.log", nullptr, 2, 2, "blocks of 960, TP2", "do not contradict each other"},
+      {"vllm_qwen3_235b_other_rank.log", nullptr, 2, 1, "TP4", "8.018 GiB a rank, 1.1 % below"},
+      {"vllm_oom_pp2.log", nullptr, 2, 2, "PP2", "the stages really need 12.00 GiB and 12.00 GiB"},
+      {"vllm_0_6_blocks.log", nullptr, 2, 2, "rules of vllm 0.6", "follow from"},
+      {"vllm_v3_concurrency_tokens.log", nullptr, 2, 2, "rules of vllm 0.22", "concurrency x maximum length"},
+      {"sglang_v32_dp8.log", nullptr, 2, 2, "fp8_ds_mla, blocks of 64, DP8", "follow from"},
+      {"sglang_qwen3_dp4.log", nullptr, 3, 3, "DP4+EP4", "follow from"},
+      {"trtllm_llama2.log", "llama-2-7b", 1, 1, "tensorrt-llm", "follows from"},
+      {"ik_llama_r1_q8.log", "deepseek-r1", 2, 2, "q8_0", "follow from"},
+      {"ik_llama_r1_mla0.log", "deepseek-r1", 3, 3, "MLA stored as K and V heads", "follow from"},
+      {"llama_cpp_qwen3_q8.log", "qwen3-235b-a22b", 3, 3, "q8_0", "follow from"},
+      {"vllm_cut_line.log", "kimi-k2", 1, 1, "bf16", "follows from"},
+  };
+  for (const LogCase& c : cases) {
+    const LogReading log = read_log(log_text(c.file));
+    ModelConfig model;
+    if (c.model != nullptr) {
+      model = load_model(c.model);
+    } else {
+      for (const std::string& name : model_names(log.model)) {
+        try {
+          model = load_model(name);
+          break;
+        } catch (const Error&) {
+          continue;
+        }
+      }
+    }
+    ASSERT_FALSE(model.layers.empty()) << c.file << " names " << log.model;
+    const Explanation explanation = explain(log, model);
+    int planned = 0;
+    int matches = 0;
+    for (const Explained& number : explanation.numbers) {
+      planned += number.planned ? 1 : 0;
+      matches += number.matches ? 1 : 0;
+    }
+    EXPECT_EQ(planned, c.planned) << c.file;
+    EXPECT_EQ(matches, c.matches) << c.file;
+    EXPECT_EQ(explanation.explained, c.planned == c.matches) << c.file;
+    EXPECT_NE(explanation.hypothesis.find(c.hypothesis), std::string::npos)
+        << c.file << explanation.hypothesis;
+    std::string all;
+    for (const std::string& sentence : explanation.sentences) all += sentence + '\n';
+    EXPECT_NE(all.find(c.sentence), std::string::npos) << c.file << '\n' << all;
+  }
+}
+
+TEST(PlanExplain, AWrongNumberIsNotExplainedAway) {
+  std::string text = log_text("vllm_kimi_k2_tp8.log");
+  const std::size_t at = text.find("715,072");
+  text.replace(at, 7, "735,072");
+  const Explanation explanation = explain(read_log(text), load_model("kimi-k2-thinking"));
+  EXPECT_FALSE(explanation.explained);
+}
+
+TEST(PlanExplain, RubbishGivesNothing) {
+  EXPECT_TRUE(read_log("").empty());
+  EXPECT_TRUE(read_log(log_text("rubbish.log")).empty());
+  EXPECT_TRUE(read_log(std::string(100000, 'x')).empty());
+  EXPECT_TRUE(read_log(std::string(1000, '\x1b')).empty());
+  EXPECT_TRUE(read_log("GPU KV cache size: tokens").empty());
+  EXPECT_TRUE(read_log("GPU KV cache size: 99999999999999999999999999999999999 tokens").empty());
+  const LogReading one = read_log("\x1b[32mGPU KV cache size: 1,024 tokens\x1b[0m\r");
+  ASSERT_EQ(one.numbers.size(), 1u);
+  EXPECT_EQ(one.numbers[0].value, 1024);
+  const Explanation lonely = explain(one, test::deepseek_v3());
+  EXPECT_FALSE(lonely.explained);
+  EXPECT_NE(lonely.sentences.at(0).find("do not follow from each other"), std::string::npos);
+}
+
+TEST(PlanExplain, NumbersKeepTheirRounding) {
+  const LogReading log = read_log(
+      "Available KV cache memory: 46.8 GiB\nAvailable KV cache memory: 46.80 GiB\n"
+      "Available KV cache memory: 46 GiB");
+  ASSERT_EQ(log.numbers.size(), 3u);
+  EXPECT_DOUBLE_EQ(log.numbers[0].half_digit, 0.05);
+  EXPECT_DOUBLE_EQ(log.numbers[1].half_digit, 0.005);
+  EXPECT_EQ(log.numbers[2].half_digit, 0);
+}
+
+TEST(PlanExplain, ModelsAsLogsCallThem) {
+  EXPECT_EQ(model_names("deepseek-ai/DeepSeek-V2-Lite-Chat").at(1), "deepseek-v2-lite");
+  EXPECT_EQ(model_names("/models/Kimi-K2.5/").front(), "kimi-k2.5");
+  EXPECT_TRUE(model_names("").empty());
+}
+
+// ---- traces -----------------------------------------------------------------------------------------------
+
+TEST(PlanLengths, FormsOfATrace) {
+  const auto numbers = spec::parse_lengths("# comment\n100, 20\n\n7\t8\n9 10\n", "trace");
+  ASSERT_EQ(numbers.size(), 3u);
+  EXPECT_EQ(numbers[1].prompt, 7);
+  EXPECT_EQ(numbers[2].output, 10);
+  const auto csv =
+      spec::parse_lengths("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,374,44\n", "trace");
+  ASSERT_EQ(csv.size(), 1u);
+  EXPECT_EQ(csv[0].prompt, 374);
+  EXPECT_EQ(csv[0].output, 44);
+  const auto json = spec::parse_lengths("{\"output_len\": 3, \"prompt_len\": 5, \"id\": \"x\"}\n", "trace");
+  EXPECT_EQ(json[0].prompt, 5);
+  const auto bad = [](const std::string& text, const std::vector<std::string_view>& parts) {
+    expect_error([&] { return spec::parse_lengths(text, "trace"); }, ErrorCode::kParse, parts);
+  };
+  bad("", {"no request"});
+  bad("# nothing\n", {"no request"});
+  bad("10\n", {"line 1", "too few"});
+  bad("1 2\n-3 4\n", {"line 2", "-3"});
+  bad("1 2\n3 1e9\n", {"line 2", "1e9"});
+  bad("1 99999999999999999999\n", {"99999999999999999999"});
+  bad("a,b\n1,2\n", {"line 1", "names no column"});
+  bad("{\"prompt_len\": 5}\n", {"line 1", "output_len"});
+  bad("{\"prompt_len\": 5.5, \"output_len\": 1}\n", {"whole number"});
+  bad("{\"prompt_len\": 5,\n", {"line 1", "JSON"});
+}
+
+TEST(PlanLengths, EqualRequestsAreThePlan) {
+  // All requests 4096 long: expected concurrency is usable blocks / 64, and nothing is wasted.
+  const PlanRequest request = test::logged_budget("vllm", test::gib(40), 4096);
+  const std::vector<RequestLengths> trace(50, {4000, 96});
+  const LengthReport report = plan_lengths(test::deepseek_v3(), request, trace);
+  const std::int64_t usable = test::gib(40) / (70272 * 64) - 1;
+  EXPECT_NEAR(report.at_full_length, static_cast<double>(usable) / 64, 1e-9);
+  EXPECT_EQ(report.tail, usable / 64);
+  EXPECT_EQ(report.worst_case, usable / 64);
+  EXPECT_EQ(report.paging_waste, 0);
+  EXPECT_EQ(report.too_long, 0);
+  EXPECT_EQ(report.p50, 4096);
+  EXPECT_GE(report.running, report.at_full_length - 1e-9);
+}
+
+TEST(PlanLengths, MixedRequestsByHand) {
+  // Lengths 64 and 65 in blocks of 64: 1 and 2 blocks; mean 1.5; 129 tokens in 192 slots.
+  const PlanRequest request = test::logged_budget("vllm", 70272LL * 64 * 101, 4096);
+  const std::vector<RequestLengths> trace{{60, 4}, {61, 4}};
+  const LengthReport report = plan_lengths(test::deepseek_v3(), request, trace);
+  EXPECT_DOUBLE_EQ(report.at_full_length, 100 / 1.5);
+  EXPECT_DOUBLE_EQ(report.paging_waste, 1 - 129.0 / 192);
+  EXPECT_DOUBLE_EQ(report.mean, 64.5);
+  // n x 1.5 + 2.3263 x 0.5 x sqrt(n) <= 100: n = 60.58
+  EXPECT_EQ(report.tail, 60);
+  // At half of the answer, 62 and 63 tokens: one block each.
+  EXPECT_DOUBLE_EQ(report.running, 100);
+  const std::vector<RequestLengths> long_one{{4096, 1}, {10, 10}};
+  EXPECT_EQ(plan_lengths(test::deepseek_v3(), request, long_one).too_long, 1);
+  expect_error([&] { return plan_lengths(test::deepseek_v3(), request, {}); }, ErrorCode::kInvalidArgument,
+               {"no request"});
+}
+
+}  // namespace
+}  // namespace mla::capacity
