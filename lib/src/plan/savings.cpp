@@ -18,6 +18,7 @@ namespace {
 
 void check(const ModelConfig& model, const SavingsRequest& request) {
   if (request.context < 1) refuse(fmt::format("context {} is not at least 1", request.context));
+  if (request.block < 1) refuse(fmt::format("block {} is not at least 1", request.block));
   if (request.window < 0 || request.sink < 0) {
     refuse(fmt::format("window {} and sink {} must not be negative", request.window, request.sink));
   }
