@@ -130,14 +130,33 @@ EngineRules CaseInputs::rules() const {
                                      : MlaStorage::kLatent;
   }
   if (!flag("mla_enabled", true)) rules.mla_storage = MlaStorage::kExpanded;
-  if (!flag("swa_cache", true) || !flag("hybrid_manager", true)) rules.window = WindowRule::kFullLength;
+  if (!flag("swa_cache", true) || !flag("hybrid_manager", true) || flag("swa_full", false))
+    rules.window = WindowRule::kFullLength;
   if (has(word("layout"), "V-less") || has(word("layout"), "split")) rules.mla_storage = MlaStorage::kLatent;
   return rules;
 }
 
+StateBlocks CaseInputs::state_blocks() const {
+  const std::string mode = word("mamba_cache_mode");
+  if (mode == "all") return StateBlocks::kAll;
+  if (mode == "align" || (mode.empty() && flag("prefix_caching", false))) return StateBlocks::kAligned;
+  if (!mode.empty() && mode != "none") {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("mamba_cache_mode {} is not known; none, align and all are", text::quoted(mode)));
+  }
+  return StateBlocks::kOne;
+}
+
+std::int64_t CaseInputs::streams() const {
+  return flag("kv_unified", false) ? 1 : std::max<std::int64_t>(1, count({"n_seq"}, 1));
+}
+std::int64_t CaseInputs::window_sequences() const {
+  return flag("kv_unified", false) ? std::max<std::int64_t>(1, count({"n_seq"}, 1)) : 1;
+}
+
 int CaseInputs::block() const {
-  return static_cast<int>(
-      std::min<std::int64_t>(count({"block_size", "page_size", "tokens_per_block"}, 0), 1 << 20));
+  return static_cast<int>(std::min<std::int64_t>(
+      count({"block_size", "page_size", "tokens_per_block", "chunk_size"}, 0), 1 << 20));
 }
 
 CaseInputs::Budget CaseInputs::budget(std::size_t stage, std::size_t run) const {

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <functional>
 #include <string>
 #include <utility>
@@ -47,6 +46,11 @@ PlanRequest request_of(const Asked& asked) {
   request.block = asked.in.block();
   request.with_mtp = asked.in.mtp();
   request.max_batched_tokens = asked.in.count({"max_num_batched_tokens"}, 8192);
+  request.speculative_tokens =
+      static_cast<int>(std::min<std::int64_t>(asked.in.count({"num_speculative_tokens"}, 0), 1024));
+  request.state_blocks = asked.in.state_blocks();
+  request.micro_batch = asked.in.count({"n_ubatch"}, 512);
+  request.window_sequences = asked.in.window_sequences();
   const std::optional<double> length = asked.in.number({"max_model_len", "runs.max_model_len"}, asked.index);
   request.context = length ? static_cast<std::int64_t>(*length) : 0;
   if (!length) request.engine.token_count = TokenCount::kBlocks;  // the other count needs a length
@@ -177,18 +181,38 @@ double part_width(const Asked& asked, const CachePart& part, Half half) {
   return 0;
 }
 
-double stored_bytes(const Asked& asked, Half half, Layers which) {
-  const PlanRequest request = request_of(asked);
+/// Tokens that a pool or a context of the case holds, by what the inputs say.
+struct Held {
+  std::int64_t full = 0;     ///< in each full-length layer, an engine's spare page included
+  std::int64_t window = -1;  ///< in each window layer; -1: by the engine's rule
+  std::int64_t streams = 1;  ///< llama.cpp: caches of so many cells
+};
+
+Held held_by(const Asked& asked, const PlanRequest& request) {
   const CaseInputs& in = asked.in;
-  const bool fixed_cells = in.number({"cells"}).has_value();
-  // An engine's spare page is part of the pool's size.
   const int block = in.block() > 0 ? in.block() : default_block(asked.one.model, request.engine);
   const std::int64_t spare = std::int64_t{request.engine.spare_blocks} * block;
-  const std::int64_t tokens = plus(in.tokens(asked.index), spare);
-  const auto window_tokens =
-      static_cast<std::int64_t>(in.number({"swa_tokens"}).value_or(static_cast<double>(tokens - spare))) +
-      spare;
-  const bool own_window_pool = in.number({"swa_tokens"}).has_value();
+  Held held;
+  if (request.engine.pools == PoolKind::kCells) {
+    held.streams = in.streams();
+    if (in.number({"cells"})) {
+      held.full = held.window = in.tokens(asked.index);
+    } else {  // n_ctx is shared out among the streams
+      held.full = ceil_div(in.tokens(asked.index), held.streams);
+    }
+    return held;
+  }
+  held.full = plus(in.tokens(asked.index), spare);
+  if (in.number({"cells"})) held.window = held.full;
+  if (const std::optional<double> own = in.number({"swa_tokens"}))
+    held.window = plus(static_cast<std::int64_t>(*own), spare);
+  return held;
+}
+
+double stored_bytes(const Asked& asked, Half half, Layers which) {
+  const PlanRequest request = request_of(asked);
+  const PoolInputs inputs = pool_inputs(asked.one.model, request);
+  const Held held = held_by(asked, request);
   double bytes = 0;
   for (const LayerCache& layer : asked.one.model.layers) {
     if (layer.mtp && !request.with_mtp) continue;
@@ -197,9 +221,17 @@ double stored_bytes(const Asked& asked, Half half, Layers which) {
     for (const CachePart& part :
          cache_parts(asked.one.model, layer, request.cache, request.engine, request.layout.tp)) {
       if (part.kind == PartKind::kState) continue;
-      std::int64_t kept = windowed && own_window_pool ? window_tokens : tokens;
-      if (part.window > 0 && !own_window_pool && !fixed_cells) kept = std::min(kept, part.window);
-      bytes += part_width(asked, part, half) * static_cast<double>(ceil_div(kept, part.tokens_per_entry));
+      std::int64_t kept = held.full;
+      if (windowed && held.window >= 0) {
+        kept = held.window;
+      } else if (part.window > 0) {
+        kept = request.engine.window == WindowRule::kWithBatch ? inputs.window_cells(part.window, held.full)
+                                                               : std::min(held.full, part.window);
+      } else if (!(part.kind == PartKind::kIndex && request.engine.index_whole_under_dcp)) {
+        kept = ceil_div(kept, request.layout.dcp);
+      }
+      bytes += static_cast<double>(held.streams) * part_width(asked, part, half) *
+               static_cast<double>(ceil_div(kept, part.tokens_per_entry));
     }
   }
   return bytes;
@@ -288,24 +320,17 @@ Computed padding_layers(const Asked& asked) {
 
 /// DeepSeek-V4's group pages: "main", "c4_state", "c128_state", and "swaN" for N window layers.
 Computed group_page(const Asked& asked) {
-  const PlanRequest request = request_of(asked);
-  const PoolSet pools = pool_geometry(pool_inputs(asked.one.model, request), 0);
+  const CachePool pool = only_pool(asked);
   const std::string_view name = asked.key.substr(asked.key.find('.') + 1);
   constexpr std::pair<std::string_view, std::int64_t> kBlocks[] = {
       {"main", 256}, {"swa", 64}, {"c4_state", 4}, {"c128_state", 8}};
   for (const auto& [prefix, block] : kBlocks) {
     if (!name.starts_with(prefix)) continue;
-    for (const CachePool& pool : pools.pools) {
-      if (pool.groups.front().block != block) continue;
-      if (prefix != "swa") return exactly(static_cast<double>(pool.block_bytes), "sum of the layers' pages");
-      const std::string digits(name.substr(prefix.size()));
-      const bool number =
-          !digits.empty() && digits.size() < 5 && std::all_of(digits.begin(), digits.end(), [](char c) {
-            return std::isdigit(static_cast<unsigned char>(c)) != 0;
-          });
-      if (!number) refuse(fmt::format("{} does not say how many layers", text::quoted(name)));
-      return exactly(static_cast<double>(pool.page_bytes) * std::stoi(digits),
-                     fmt::format("{} layers x {} B", digits, num(pool.page_bytes)));
+    for (const CacheGroup& group : pool.groups) {
+      if (group.block != block || group.layers == 0) continue;
+      if (prefix == "swa" && name != fmt::format("swa{}", group.layers)) continue;
+      return exactly(static_cast<double>(group.block_bytes),
+                     fmt::format("pages of {} tensors", group.layers));
     }
   }
   refuse(fmt::format("there is no group {} of pages", text::quoted(name)));
@@ -380,6 +405,25 @@ Computed weights_gib(const Asked& asked) {
                                            asked.one.model_name, to_text(layout)));
 }
 
+Computed attention_block(const Asked& asked) {
+  const PlanRequest request = request_of(asked);
+  const PoolSet pools = pool_geometry(pool_inputs(asked.one.model, request), 0);
+  return exactly(static_cast<double>(pools.block), "tokens a block of full-length layers holds");
+}
+
+Computed block_bytes(const Asked& asked) {
+  const CachePool pool = only_pool(asked);
+  return exactly(static_cast<double>(pool.block_bytes),
+                 fmt::format("pages of {} groups", pool.groups.size()));
+}
+
+Computed state_bytes(const Asked& asked) {
+  const PlanRequest request = request_of(asked);
+  const CacheCost cost =
+      cache_cost(asked.one.model, request.cache, request.engine, request.layout.tp, request.with_mtp);
+  return exactly(static_cast<double>(cost.state_bytes), cost_formula(asked, request));
+}
+
 Computed index_record(const Asked& asked) {
   if (!asked.one.model.indexer) refuse("the model has no indexer");
   return exactly(kIndexKeyBytes, fmt::format("{} e4m3 + one f32 scale", kIndexKeyWidth));
@@ -402,6 +446,9 @@ constexpr Quantity kQuantities[] = {
     {"elements_per_token_per_layer", elements_per_layer},
     {"mamba_page_padding_percent", page_padding},
     {"padding_layers", padding_layers},
+    {"attention_block_size", attention_block},
+    {"block_bytes", block_bytes},
+    {"state_bytes_per_sequence", state_bytes},
     {"group_page_bytes", group_page},
     {"weights_gib", weights_gib},
     {"kv_bytes", bytes_of<Half::kBoth, Layers::kAll>},
@@ -417,6 +464,12 @@ constexpr Quantity kQuantities[] = {
     {"full_v_gib", bytes_of<Half::kValues, Layers::kFull>},
     {"swa_k_gib", bytes_of<Half::kKeys, Layers::kWindow>},
     {"swa_v_gib", bytes_of<Half::kValues, Layers::kWindow>},
+    {"full_k_mib", bytes_of<Half::kKeys, Layers::kFull>},
+    {"full_v_mib", bytes_of<Half::kValues, Layers::kFull>},
+    {"full_mib", bytes_of<Half::kBoth, Layers::kFull>},
+    {"swa_k_mib", bytes_of<Half::kKeys, Layers::kWindow>},
+    {"swa_v_mib", bytes_of<Half::kValues, Layers::kWindow>},
+    {"swa_mib", bytes_of<Half::kBoth, Layers::kWindow>},
     {"c_kv_mib", c_kv},
     {"kv_t_mib", bytes_of<Half::kValues, Layers::kAll>},
     {"k_r_mib", bytes_of<Half::kRope, Layers::kAll>},

@@ -94,7 +94,7 @@ void explain_contradictions(const LogReading& log, const Hypothesis& best, const
                     "where windows and states "
                     "need few",
                     count_text(tokens->value), concurrency->value, num(concurrency->length), trial.groups(),
-                    num(trial.block())));
+                    num(trial.smallest_block())));
   } else {
     out.sentences.push_back(
         fmt::format("{} tokens are {:.2f}x of {}, but {:.2f}x is logged: the two lines belong to "
@@ -157,6 +157,25 @@ void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypoth
   }
 }
 
+/// No memory for a cache at all, and what units mean.
+void explain_lines(const LogReading& log, Explanation& out) {
+  if (const LogNumber* deficit = first(log, LogKind::kDeficit)) {
+    out.sentences.push_back(fmt::format(
+        "weights and activations exceed the engine's share of the GPU by {} GiB before any cache: "
+        "raise the memory utilization, shrink the prefill chunk, or use more GPUs",
+        deficit->value));
+  }
+  const bool gigabytes = std::any_of(log.numbers.begin(), log.numbers.end(), [](const LogNumber& number) {
+    return number.unit > 1 && number.text.find(" GB") != std::string::npos;
+  });
+  for (const Explained& number : out.numbers) {
+    if (!number.matches || number.how.find(kNoIndexKeys) == std::string::npos) continue;
+    out.sentences.emplace_back("the line leaves the indexer's keys out: the pool takes more than it says");
+    break;
+  }
+  if (gigabytes) out.sentences.emplace_back("GB in this log are GiB, 2^30 bytes");
+}
+
 }  // namespace
 
 Explanation explain(const LogReading& log, const ModelConfig& model) {
@@ -166,6 +185,8 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   for (int breadth = 0; breadth < 3; ++breadth) {
     out.others.clear();
     for (const Hypothesis& hypothesis : hypotheses(log, model, breadth)) {
+      const bool settled = best && outcome.matches > 0 && outcome.matches == outcome.planned;
+      if (settled && hypothesis.cost > best->cost + 2) break;  // they are sorted: nothing simpler follows
       Outcome one = run(log, model, hypothesis);
       if (!best || one.matches > outcome.matches) {
         best = hypothesis;
@@ -195,7 +216,9 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
     matches += number.matches ? 1 : 0;
   }
   out.explained = planned > 0 && matches == planned;
-  if (planned == 0) {
+  if (planned == 0 && first(log, LogKind::kDeficit) != nullptr) {
+    // said below
+  } else if (planned == 0) {
     out.sentences.push_back(
         "the numbers found do not follow from each other: a line with tokens, blocks or bytes needs "
         "the one with the memory or the context it came from");
@@ -207,6 +230,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
     out.sentences.push_back(fmt::format("{} of {} numbers follow from {}", matches, planned, out.hypothesis));
   }
   const Trial trial(log, model, *best);
+  explain_lines(log, out);
   explain_contradictions(log, *best, trial, out);
   explain_fault(*best, trial, out);
   explain_ranks(log, model, *best, trial, out);
@@ -215,6 +239,14 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
 
 std::vector<std::string> model_names(const std::string& logged) {
   std::string name = text::to_lower(logged);
+  // The Hub's cache: .../models--deepseek-ai--DeepSeek-V3/snapshots/<commit>
+  constexpr std::string_view kHub = "models--";
+  if (const std::size_t hub = name.find(kHub); hub != std::string::npos) {
+    name = name.substr(hub + kHub.size());
+    name = name.substr(0, name.find('/'));
+    if (const std::size_t organisation = name.find("--"); organisation != std::string::npos)
+      name = name.substr(organisation + 2);
+  }
   while (!name.empty() && name.back() == '/') name.pop_back();
   const std::size_t slash = name.rfind('/');
   if (slash != std::string::npos) name = name.substr(slash + 1);

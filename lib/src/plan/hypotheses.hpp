@@ -17,6 +17,8 @@ struct Hypothesis {
   Layout layout;
   int block = 0;
   bool with_mtp = false;
+  StateBlocks state_blocks = StateBlocks::kOne;
+  std::int64_t batched_tokens = 8192;
   int cost = 0;  ///< how far from what the log says or engines do by default
   [[nodiscard]] PoolInputs inputs(const ModelConfig& model, const LogReading& log) const;
 };

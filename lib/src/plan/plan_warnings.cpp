@@ -86,6 +86,14 @@ void lengths(Warnings& out, const ModelConfig& model, const MemoryPlan& plan) {
 void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& request,
                   const MemoryPlan& plan) {
   const EngineRules& engine = request.engine;
+  if (engine.fit != VersionFit::kCovered) {
+    const bool older = engine.fit == VersionFit::kOlder;
+    out.push_back(fmt::format(
+        "this version of {} is {} than those whose logs were checked ({} to {}): the {} "
+        "rules are used{}",
+        engine.name, older ? "older" : "newer", engine.oldest, engine.newest, older ? "oldest" : "newest",
+        engine.since.empty() ? "" : fmt::format(", those from {} on", engine.since)));
+  }
   if (engine.name == "vllm" && model.mla && plan.block != 64 && model.count(AttentionKind::kRecurrent) == 0) {
     out.push_back(
         fmt::format("block size {} leaves FlashMLA out (it takes 64); Cutlass MLA takes 128, FlashInfer 32 "
@@ -93,7 +101,7 @@ void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& re
                     plan.block));
   }
   const int wanted = request.block > 0 ? request.block : default_block(model, engine);
-  if (plan.block > wanted) {
+  if (plan.block > wanted && model.count(AttentionKind::kRecurrent) > 0) {
     out.push_back(
         fmt::format("block size {} is raised to {}: a page must hold a recurrent state", wanted, plan.block));
   }
