@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
     // Every number costs a trial of each hypothesis: most inputs are read only, or a search would see few.
     constexpr std::size_t kMostNumbers = 8;
-    if (log.empty() || log.numbers.size() > kMostNumbers || text.size() % 8 != 0) return;
+    if (log.empty() || log.numbers.size() > kMostNumbers || text.size() % 32 != 0) return;
     const mla::capacity::Explanation answer =
         mla::capacity::explain(log, model_for(text.size() + log.numbers.size()));
     mla::fuzz::require(!answer.sentences.empty());

@@ -61,6 +61,8 @@ TEST(PlanCache, FormatsWithoutALayoutAreRefused) {
   refused([&] { return cost(small, "fp8_ds_mla"); }, {"fp8_ds_mla"});
   refused([&] { return cost(small, "nvfp4_ds_mla"); }, {"256"});
   refused([&] { return cost(llama, "fp8_ds_mla"); }, {"llama-3.1-8b"});
+  refused([&] { return cost(test::deepseek_v3(), "fp8_per_token_head"); }, {"latent row", "KV heads"});
+  refused([&] { return cost(test::deepseek_v4_flash(), "int8_per_token_head"); }, {"int8_per_token_head"});
   ModelConfig odd = test::deepseek_v3();
   odd.mla->kv_lora_rank = 500;
   refused([&] { return cost(odd, "q8_0"); }, {"564"});

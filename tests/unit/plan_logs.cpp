@@ -127,6 +127,44 @@ TEST(PlanCases, MalformedFilesAreRefusedByName) {
   expect_error([] { return spec::load_cases("/"); }, ErrorCode::kIo, {"folder"});
 }
 
+TEST(PlanCases, InputsThatCannotBeAreSentences) {
+  const auto refusal = [](const std::string& inputs) {
+    const std::string text =
+        R"([{"id": "a", "model": "m", "config": {"attention": "gqa", "num_hidden_layers": 4,
+      "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64}, "engine": {"name": "vllm"},
+      "inputs": )" +
+        inputs + R"(, "expected": {"kv_tokens": 1}}])";
+    const CaseResult result = check_case(spec::parse_cases(text, "test").front()).front();
+    return result.verdict == Verdict::kUnknown ? result.got.formula : "computed";
+  };
+  const auto has = [&](const std::string& inputs, const char* part) {
+    EXPECT_NE(refusal(inputs).find(part), std::string::npos) << inputs << ": " << refusal(inputs);
+  };
+  EXPECT_EQ(refusal(R"({"available_kv_gib_per_rank": 1.0})"), "computed");
+  has(R"({"tp": 0, "available_kv_gib_per_rank": 1.0})", "tp is 0");
+  has(R"({"tp": 3, "available_kv_gib_per_rank": 1.0})", "tp 3 does not divide the 8 attention heads");
+  has(R"({"tp": 4, "dp_attention": 3, "available_kv_gib_per_rank": 1.0})",
+      "dp_attention 3 does not divide tp 4");
+  has(R"({"pp": 2, "pp_layers": [1, 1], "available_kv_gib_per_rank": 1.0})", "have 2 layers together");
+  has(R"({"pp": 9, "available_kv_gib_per_rank": 1.0})", "pp 9 is more than the 4 layers");
+  has(R"({"available_kv_gib_per_rank": 1e300})", "a budget of");
+  has(R"({"max_model_len": 1e300, "available_kv_gib_per_rank": 1.0})", "max_model_len");
+  has(R"({"block_size": 20, "available_kv_gib_per_rank": 1.0})", "multiple of 8");
+  has(R"({"mamba_cache_mode": "some", "available_kv_gib_per_rank": 1.0})", "none, align and all");
+}
+
+TEST(PlanCases, DraftersAddTheirLayers) {
+  // EAGLE adds a layer: 5 x 2 heads x 128 x 2 B instead of 4.
+  const std::string text =
+      R"([{"id": "a", "model": "m", "config": {"attention": "gqa", "num_hidden_layers": 4,
+    "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 64, "intermediate_size": 512}, "engine": {"name": "vllm",
+    "version": "b-side"}, "inputs": {"draft_layers": 1}, "expected": {"bytes_per_token": 2560, "kv_tensors": 5}}])";
+  const CapacityCase one = spec::parse_cases(text, "test").front();
+  for (const CaseResult& result : check_case(one)) EXPECT_EQ(result.verdict, Verdict::kAgrees) << result.key;
+  ASSERT_EQ(one.notes.size(), 1u);  // no version is read from "b-side"
+  EXPECT_NE(one.notes[0].find("b-side"), std::string::npos);
+}
+
 TEST(PlanCases, InputsWithoutUseAreNamed) {
   const auto cases =
       spec::parse_cases(R"([{"id": "a", "model": "m", "config": {"attention": "gqa", "num_hidden_layers": 2,
@@ -175,8 +213,8 @@ TEST(PlanExplain, LogsOfAllShapes) {
       {"vllm_journal_hub_path.log", nullptr, 2, 2, "cache format fp8, blocks of 64, TP8, rules of vllm 0.24",
        "same latent rows"},
       {"vllm_dcp8.log", nullptr, 2, 2, "blocks of 64, TP8+DCP8", "follow from"},
-      {"vllm_v4_refused.log", "deepseek-v4-flash", 2, 2, "prefill chunks of 16384, rules of vllm 0.22",
-       "follow from"},
+      {"vllm_v4_refused.log", "deepseek-v4-flash", 2, 2,
+       "cache format fp8, blocks of 256, TP1, prefill chunks of 16384, rules of vllm 0.22", "follow from"},
       {"sglang_mimo_two_pools.log", nullptr, 4, 4, "bf16, blocks of 1, TP4", "GiB, 2^30 bytes"},
       {"sglang_v32_before_index.log", "deepseek-v3.2", 1, 1, "fp8_ds_mla, blocks of 64",
        "leaves the indexer's keys out"},
@@ -280,6 +318,12 @@ TEST(PlanExplain, WhatALogSays) {
   ASSERT_EQ(log.numbers.size(), 4u);
   EXPECT_EQ(log.numbers[0].streams, 8);
   EXPECT_EQ(log.numbers[0].layers, 27);
+  // Two caches of 12 layers each: the lines before say which is which.
+  log = read_log(log_text("llama_cpp_gpt_oss_windows.log"));
+  EXPECT_EQ(log.numbers[0].cache, CacheOf::kFull);
+  EXPECT_EQ(log.numbers[4].cache, CacheOf::kWindow);
+  const Explanation windows = explain(log, load_model("gpt-oss-20b"));
+  EXPECT_NE(windows.numbers[5].how.find("in the window layers"), std::string::npos) << windows.numbers[5].how;
   log = read_log("non-default args: {'enable_prefix_caching': True, 'num_speculative_tokens': 3}");
   EXPECT_TRUE(log.prefix_caching);
   EXPECT_EQ(log.drafted, 3);

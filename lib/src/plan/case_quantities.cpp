@@ -52,7 +52,13 @@ PlanRequest request_of(const Asked& asked) {
   request.micro_batch = asked.in.count({"n_ubatch"}, 512);
   request.window_sequences = asked.in.window_sequences();
   const std::optional<double> length = asked.in.number({"max_model_len", "runs.max_model_len"}, asked.index);
+  constexpr double kMostTokens = 1e12;
+  if (length && !(*length >= 0 && *length <= kMostTokens))
+    refuse(fmt::format("max_model_len {} is no length", *length));
   request.context = length ? static_cast<std::int64_t>(*length) : 0;
+  // A short config of a case about the cache may leave the experts out, and they do not matter to it.
+  if (!asked.one.model.moe) request.layout.ep = 0;
+  validate(request.layout, asked.one.model);
   if (!length) request.engine.token_count = TokenCount::kBlocks;  // the other count needs a length
   return request;
 }
@@ -204,8 +210,7 @@ Held held_by(const Asked& asked, const PlanRequest& request) {
   }
   held.full = plus(in.tokens(asked.index), spare);
   if (in.number({"cells"})) held.window = held.full;
-  if (const std::optional<double> own = in.number({"swa_tokens"}))
-    held.window = plus(static_cast<std::int64_t>(*own), spare);
+  if (in.number({"swa_tokens"})) held.window = plus(in.count({"swa_tokens"}, 0), spare);
   return held;
 }
 

@@ -193,7 +193,9 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
         outcome = std::move(one);
         out.others.clear();
       } else if (one.matches == outcome.matches && outcome.matches > 0 && hypothesis.cost <= best->cost + 2) {
-        out.others.push_back(to_text(hypothesis));
+        const std::string text = to_text(hypothesis);
+        if (std::find(out.others.begin(), out.others.end(), text) == out.others.end())
+          out.others.push_back(text);
       }
     }
     if (best && outcome.matches == outcome.planned) break;

@@ -184,10 +184,13 @@ std::vector<Choice<std::int64_t>> chunks_of(const LogReading& log, const ModelCo
   return {{8192, 0}, {2048, 1}, {16384, 1}};
 }
 
-bool possible(const Hypothesis& hypothesis, const ModelConfig& model, const LogReading& log) {
+/// Whether engine and model agree to it; finds its real block size.
+bool possible(Hypothesis& hypothesis, const ModelConfig& model, const LogReading& log) {
   try {
     validate(hypothesis.layout, model);
-    return !pool_geometry(hypothesis.inputs(model, log), 0).pools.empty();
+    const PoolSet pools = pool_geometry(hypothesis.inputs(model, log), 0);
+    hypothesis.real_block = pools.block;
+    return !pools.pools.empty();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal) throw;
     return false;
@@ -213,7 +216,7 @@ PoolInputs Hypothesis::inputs(const ModelConfig& model, const LogReading& log) c
 std::string to_text(const Hypothesis& h) {
   std::string text = fmt::format("cache format {}", h.format.name);
   if (h.format.k.name != h.format.v.name) text += fmt::format(" and {} for V", h.format.v.name);
-  if (h.engine.pools != PoolKind::kCells) text += fmt::format(", blocks of {}", h.block);
+  if (h.engine.pools != PoolKind::kCells) text += fmt::format(", blocks of {}", h.real_block);
   text += fmt::format(", {}", to_text(h.layout));
   if (h.with_mtp) text += ", prediction layers cached";
   if (h.state_blocks == StateBlocks::kAligned) text += ", aligned prefix caching of states";

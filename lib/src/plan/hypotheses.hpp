@@ -16,6 +16,7 @@ struct Hypothesis {
   KvFormat format;
   Layout layout;
   int block = 0;
+  std::int64_t real_block = 0;  ///< after the engine raised it or the model fixed it
   bool with_mtp = false;
   StateBlocks state_blocks = StateBlocks::kOne;
   std::int64_t batched_tokens = 8192;

@@ -28,6 +28,7 @@ void read_cells(const LogLine& line) {
   const auto cells = number_after(line.text, "MiB (");
   if (!cells || cells->rest.find("cells") >= 3) return;
   LogNumber& number = line.add(LogKind::kTokens, *cells, 1);
+  number.cache = line.reading.cache;
   if (const auto layers = number_after(cells->rest, ",")) {
     if (layers->rest.starts_with(" layers")) number.layers = small(*layers);
     const auto sequences = number_after(layers->rest, ",");
@@ -55,6 +56,8 @@ void read_llama_line(const LogLine& line) {
       r.mla_mode = static_cast<int>(std::min<std::int64_t>(*mode, 9));
   }
   if (cache_line && line.has("full-size SWA cache")) r.full_windows = true;
+  if (cache_line && line.has("SWA KV cache"))
+    r.cache = line.has("non-SWA") ? CacheOf::kFull : CacheOf::kWindow;
   const bool self = line.has("KV self size") || line.has("kv self size");
   if (!cache_line && !self) return;
   const bool latent = line.has("c^KV");

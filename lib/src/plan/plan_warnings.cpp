@@ -76,6 +76,27 @@ void cut_blocks(Warnings& out, const ModelConfig& model, const PlanRequest& requ
   }
 }
 
+/// Formats of the ggml family and of the others do not meet in one engine.
+void formats(Warnings& out, const PlanRequest& request) {
+  const EngineRules& engine = request.engine;
+  if (engine.name == "none") return;
+  const auto ggml = [](const ElementFormat& element) {
+    return element.elements == 32;  // its blocks; nothing else has them
+  };
+  const bool cells = engine.pools == PoolKind::kCells;
+  const bool blocks = ggml(request.cache.k) || ggml(request.cache.v);
+  const bool plain = request.cache.k.bytes >= 2 && request.cache.v.bytes >= 2;
+  if (blocks && !cells) {
+    out.push_back(
+        fmt::format("{} has no cache format {}: it is llama.cpp's", engine.name, request.cache.name));
+  } else if (cells && !blocks && !plain) {
+    out.push_back(
+        fmt::format("{} has no cache format {}: it takes f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 "
+                    "and iq4_nl",
+                    engine.name, request.cache.name));
+  }
+}
+
 void lengths(Warnings& out, const ModelConfig& model, const MemoryPlan& plan) {
   if (model.max_position > 0 && plan.context > model.max_position) {
     out.push_back(fmt::format("context {} is beyond the {} positions of {}", num(plan.context),
@@ -122,6 +143,7 @@ std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanReque
   kv_heads_replicated(out, model, request.layout);
   experts(out, model, request.layout);
   cut_blocks(out, model, request);
+  formats(out, request);
   lengths(out, model, plan);
   engine_rules(out, model, request, plan);
   if (!request.weight_bytes && !plan.stages.empty()) {

@@ -43,6 +43,7 @@ struct Held {
   int streams = 1;
   int layers = 0;
   bool cells = false;  ///< exactly so many in every layer, windows too
+  CacheOf cache = CacheOf::kUnknown;
 };
 
 std::vector<Held> held_by(const LogReading& log, const LogNumber& logged) {
@@ -51,7 +52,7 @@ std::vector<Held> held_by(const LogReading& log, const LogNumber& logged) {
     for (const LogNumber& other : log.numbers) {
       const int distance = std::abs(other.line - logged.line);
       if (other.kind != LogKind::kTokens || (same_line ? distance != 0 : distance > 3)) continue;
-      found.push_back({other.value, other.streams, other.layers, other.layers > 0});
+      found.push_back({other.value, other.streams, other.layers, other.layers > 0, other.cache});
     }
     if (!found.empty()) return found;
   }
@@ -112,6 +113,9 @@ std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
   }
   for (const Held& held : held_by(log_, logged)) {
     for (const Scope scope : scopes) {
+      const bool other_cache = (held.cache == CacheOf::kFull && scope == Scope::kWindow) ||
+                               (held.cache == CacheOf::kWindow && scope == Scope::kFull);
+      if (other_cache) continue;
       const KeysAndValues sum = stored(model_, inputs_, held, scope);
       if (sum.layers == 0 || (held.layers > 0 && sum.layers != held.layers)) continue;
       const double wanted = logged.kind == LogKind::kKeyBytes     ? sum.keys
