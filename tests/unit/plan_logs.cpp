@@ -306,6 +306,44 @@ TEST(PlanExplain, NearMissesSayHowFar) {
   }
 }
 
+TEST(PlanExplain, ANumberAloneSaysWhatItWouldMean) {
+  // 715,072 x 70,272 B = 46.798 GiB, half of it in fp8, 61 x 656 B a token = 26.65 GiB in fp8_ds_mla.
+  const Explanation tokens = explain(read_log("GPU KV cache size: 715,072 tokens"), test::kimi_k2());
+  EXPECT_NE(tokens.sentences.at(1).find("46.80 GiB as bf16, 23.40 GiB as fp8, 26.65 GiB as fp8_ds_mla"),
+            std::string::npos)
+      << tokens.sentences.at(1);
+  // 10 GiB / 131,072 B = 81,920 tokens.
+  const Explanation budget = explain(read_log("Available KV cache memory: 10.00 GiB"), test::llama_31_8b());
+  EXPECT_NE(budget.sentences.at(1).find("10.00 GiB hold 81,920 tokens as bf16, 163,840 tokens as fp8"),
+            std::string::npos)
+      << budget.sentences.at(1);
+}
+
+TEST(PlanExplain, ALineOfAnotherModelIsNotExplained) {
+  const std::string text =
+      "llama_context: n_ctx = 32768\n"
+      "llama_kv_cache: size = 4096.00 MiB ( 32768 cells,  32 layers,  1/1 seqs), K (f16): 2048.00 MiB, V "
+      "(f16): 2048.00 MiB";
+  const Explanation right = explain(read_log(text), test::llama_31_8b());
+  EXPECT_TRUE(right.explained);
+  const Explanation wrong = explain(read_log(text), test::deepseek_v3());
+  EXPECT_FALSE(wrong.explained);
+  std::string all;
+  for (const std::string& sentence : wrong.sentences) all += sentence + '\n';
+  EXPECT_NE(all.find("the line's are 32, the model's 61"), std::string::npos) << all;
+}
+
+TEST(PlanExplain, TokensWithoutTheirMaximumLength) {
+  // 40.92 GiB are 9769 blocks; 625,017 = int(9769 / 1563 x 100,000), but nothing says 100,000.
+  const Explanation out =
+      explain(read_log("Available KV cache memory: 40.92 GiB\nGPU KV cache size: 625,017 tokens"),
+              test::deepseek_v3());
+  EXPECT_FALSE(out.explained);
+  std::string all;
+  for (const std::string& sentence : out.sentences) all += sentence + '\n';
+  EXPECT_NE(all.find("does not say the maximum length"), std::string::npos) << all;
+}
+
 TEST(PlanExplain, WhatALogSays) {
   LogReading log = read_log(log_text("vllm_qwen36_compose.log"));
   EXPECT_EQ(log.engine, "vllm");

@@ -140,7 +140,15 @@ void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypoth
   for (const Explained& number : out.numbers) {
     const bool off = number.logged.kind == LogKind::kTokens && number.planned && !number.matches &&
                      std::abs(number.gap) < 0.05;
-    if (off && !budgets.empty()) {
+    const auto step = static_cast<double>(trial.smallest_block() * best.layout.dcp);
+    const bool no_blocks =
+        best.engine.name == "vllm" && std::floor(number.logged.value / step) * step != number.logged.value;
+    if (off && !budgets.empty() && no_blocks && log.max_length == 0) {
+      out.sentences.push_back(fmt::format(
+          "{} tokens are no whole blocks of {}: this version logs concurrency x maximum length, and the log "
+          "does not say the maximum length",
+          count_text(number.logged.value), num(trial.smallest_block())));
+    } else if (off && !budgets.empty()) {
       out.sentences.push_back(
           fmt::format("{} tokens are {:.3f} GiB a rank, {:.1f} % {} the logged memory: probably another "
                       "rank, whose line is not "
@@ -157,6 +165,36 @@ void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypoth
   }
 }
 
+/// What a number alone would mean under the usual cache formats.
+void explain_alone(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
+                   Explanation& out) {
+  const LogNumber* number = first(log, LogKind::kTokens);
+  if (number == nullptr) number = first(log, LogKind::kBudget);
+  if (number == nullptr || best.engine.pools == PoolKind::kCells) return;
+  const bool tokens = number->kind == LogKind::kTokens;
+  std::string text;
+  for (const char* format : {"bf16", "fp8", "fp8_ds_mla"}) {
+    Hypothesis other = best;
+    other.format = find_kv_format(format);
+    try {
+      const Trial trial(log, model, other);
+      const std::string one =
+          tokens ? fmt::format("{:.2f} GiB", trial.implied_gib(number->value))
+                 : fmt::format("{} tokens",
+                               num(static_cast<std::int64_t>(number->value * number->unit /
+                                                             (trial.implied_gib(1) * 1024 * 1024 * 1024))));
+      text += fmt::format("{}{} as {}", text.empty() ? "" : ", ", one, format);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInternal) throw;  // the model has no such layout
+    }
+  }
+  if (text.empty()) return;
+  const std::string what = tokens ? fmt::format("{} tokens", count_text(number->value))
+                                  : fmt::format("{:.2f} GiB", number->value * number->unit / 1073741824.0);
+  out.sentences.push_back(
+      fmt::format("on a rank of {}, {} {} {}", to_text(best.layout), what, tokens ? "are" : "hold", text));
+}
+
 /// No memory for a cache at all, and what units mean.
 void explain_lines(const LogReading& log, Explanation& out) {
   if (const LogNumber* deficit = first(log, LogKind::kDeficit)) {
@@ -168,6 +206,12 @@ void explain_lines(const LogReading& log, Explanation& out) {
   const bool gigabytes = std::any_of(log.numbers.begin(), log.numbers.end(), [](const LogNumber& number) {
     return number.unit > 1 && number.text.find(" GB") != std::string::npos;
   });
+  for (const Explained& number : out.numbers) {
+    if (number.how.find(kOtherLayers) == std::string::npos) continue;
+    out.sentences.push_back(
+        fmt::format("line {} does not speak of this model: {}", number.logged.line, number.how));
+    break;
+  }
   for (const Explained& number : out.numbers) {
     if (!number.matches || number.how.find(kNoIndexKeys) == std::string::npos) continue;
     out.sentences.emplace_back("the line leaves the indexer's keys out: the pool takes more than it says");
@@ -231,6 +275,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   } else {
     out.sentences.push_back(fmt::format("{} of {} numbers follow from {}", matches, planned, out.hypothesis));
   }
+  if (planned == 0) explain_alone(log, model, *best, out);
   const Trial trial(log, model, *best);
   explain_lines(log, out);
   explain_contradictions(log, *best, trial, out);

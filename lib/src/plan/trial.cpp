@@ -83,9 +83,14 @@ std::size_t Trial::groups() const {
 }
 /// GiB a rank that holds `tokens` tokens of this pool must have had.
 double Trial::implied_gib(double tokens) const {
-  const CachePool& pool = sets_.front().pools.front();
-  const double per_token = static_cast<double>(pool.block_bytes) * static_cast<double>(groups()) /
-                           static_cast<double>(block()) / inputs_.layout.dcp;
+  double per_token = 0;
+  for (const CachePool& pool : sets_.front().pools) {
+    const CacheGroup& group = pool.groups.front();
+    if (group.kind == GroupKind::kState || group.block == 0) continue;
+    const std::int64_t held = sets_.front().pools.size() == 1 ? smallest_block() : group.block;
+    per_token += static_cast<double>(pool.block_bytes) * static_cast<double>(pool.groups.size()) /
+                 static_cast<double>(held) / inputs_.layout.dcp;
+  }
   return tokens * per_token / kGiB;
 }
 

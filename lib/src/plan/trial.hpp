@@ -20,6 +20,9 @@ inline constexpr std::string_view kAllLayers =
 /// How a number was explained that SGLang printed before it counted index keys.
 inline constexpr std::string_view kNoIndexKeys = ", index keys left out as this engine once did";
 
+/// How a number was explained whose line counts other layers than the model has.
+inline constexpr std::string_view kOtherLayers = " in another number of layers";
+
 /// "715,072", "2.73".
 [[nodiscard]] std::string count_text(double value);
 

@@ -99,6 +99,17 @@ KeysAndValues stored(const ModelConfig& model, const PoolInputs& inputs, const H
   return sum;
 }
 
+double wanted_of(const LogNumber& logged, const KeysAndValues& sum) {
+  switch (logged.kind) {
+    case LogKind::kKeyBytes:
+      return sum.keys;
+    case LogKind::kValueBytes:
+      return sum.values;
+    default:
+      return sum.keys + sum.values;
+  }
+}
+
 }  // namespace
 
 std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
@@ -112,16 +123,14 @@ std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
     scopes.push_back(Scope::kOneLayer);
   }
   for (const Held& held : held_by(log_, logged)) {
+    const std::size_t before = found.size();
     for (const Scope scope : scopes) {
       const bool other_cache = (held.cache == CacheOf::kFull && scope == Scope::kWindow) ||
                                (held.cache == CacheOf::kWindow && scope == Scope::kFull);
       if (other_cache) continue;
       const KeysAndValues sum = stored(model_, inputs_, held, scope);
       if (sum.layers == 0 || (held.layers > 0 && sum.layers != held.layers)) continue;
-      const double wanted = logged.kind == LogKind::kKeyBytes     ? sum.keys
-                            : logged.kind == LogKind::kValueBytes ? sum.values
-                                                                  : sum.keys + sum.values;
-      const double value = wanted / logged.unit;
+      const double value = wanted_of(logged, sum) / logged.unit;
       const int spare = inputs_.engine.spare_blocks * inputs_.block;
       found.push_back(
           {Range({value, value}),
@@ -130,6 +139,12 @@ std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
                        held.streams > 1 ? fmt::format(" x {} streams", held.streams) : std::string(),
                        text_of(scope))});
     }
+    if (found.size() > before || held.layers == 0) continue;
+    const KeysAndValues sum = stored(model_, inputs_, held, Scope::kAll);
+    const double value = wanted_of(logged, sum) / logged.unit;
+    found.push_back({Range({value, value}),
+                     fmt::format("{} tokens{}: the line's are {}, the model's {}", count_text(held.tokens),
+                                 kOtherLayers, held.layers, sum.layers)});
   }
   return found;
 }
