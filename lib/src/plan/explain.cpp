@@ -12,6 +12,7 @@
 #include "plan/arithmetic.hpp"
 #include "plan/hypotheses.hpp"
 #include "plan/trial.hpp"
+#include "plan/weight_padding.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -40,17 +41,23 @@ void explain_weights(const ModelConfig& model, const Hypothesis& best, Explained
   for (const WeightFormat& format : all_weight_formats())
     schemes.emplace_back(format.name, uniform_scheme(format));
   double nearest = -1;
+  const auto consider = [&](double bytes, int stage, const std::string& how) {
+    if (nearest >= 0 && std::abs(bytes - logged) >= std::abs(nearest - logged)) return;
+    nearest = bytes;
+    result.how = how + (best.layout.pp > 1 ? fmt::format(", stage {}", stage) : std::string());
+  };
   for (const auto& [name, scheme] : schemes) {
     for (int stage = 0; stage < best.layout.pp; ++stage) {
       for (const int ep : {best.layout.ep, 0, best.layout.tp * best.layout.dp}) {
         Layout layout = best.layout;
         layout.ep = model.moe ? ep : 0;
-        const auto bytes = static_cast<double>(
-            weights_on_rank(model, scheme, layout, stage, best.engine, best.with_mtp).bytes);
-        if (nearest >= 0 && std::abs(bytes - logged) >= std::abs(nearest - logged)) continue;
-        nearest = bytes;
-        result.how = fmt::format("weights {}{}", name,
-                                 best.layout.pp > 1 ? fmt::format(", stage {}", stage) : std::string());
+        const WeightPlan plan = weights_on_rank(model, scheme, layout, stage, best.engine, best.with_mtp);
+        consider(static_cast<double>(plan.bytes), stage, fmt::format("weights {}", name));
+        if (const auto padded = padded_experts(model, scheme, layout, plan)) {
+          consider(static_cast<double>(plan.bytes + padded->extra_bytes), stage,
+                   fmt::format("weights {}, experts padded to {} x {} by Marlin's kernels", name,
+                               num(padded->intermediate), num(padded->hidden)));
+        }
       }
     }
   }

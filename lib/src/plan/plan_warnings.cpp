@@ -7,6 +7,7 @@
 
 #include "plan/arithmetic.hpp"
 #include "plan/pools.hpp"
+#include "plan/weight_padding.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -147,6 +148,14 @@ std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanReque
   lengths(out, model, plan);
   engine_rules(out, model, request, plan);
   if (!request.weight_bytes && !plan.stages.empty()) {
+    const StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
+    if (const auto padded = padded_experts(model, request.weights, request.layout, stage.weights)) {
+      out.push_back(fmt::format(
+          "weights: {} experts are counted as they are; Marlin's kernels pad theirs to {} x {} and take {} "
+          "more on a GPU",
+          request.weights.experts.name, num(padded->intermediate), num(padded->hidden),
+          gib(padded->extra_bytes)));
+    }
     for (const std::string& gap : plan.stages.front().weights.gaps) out.push_back("weights: " + gap);
   }
   return out;
