@@ -163,6 +163,13 @@ TEST(PlanCases, DraftersAddTheirLayers) {
   for (const CaseResult& result : check_case(one)) EXPECT_EQ(result.verdict, Verdict::kAgrees) << result.key;
   ASSERT_EQ(one.notes.size(), 1u);  // no version is read from "b-side"
   EXPECT_NE(one.notes[0].find("b-side"), std::string::npos);
+  const CapacityCase known = spec::parse_cases(case_text(R"({"num_blocks": 9549})"), "test").front();
+  EXPECT_TRUE(known.notes.empty());
+  std::string text_of_newer = case_text(R"({"num_blocks": 9549})");
+  text_of_newer.replace(text_of_newer.find("0.11.0"), 6, "0.99.1");
+  const CapacityCase unknown = spec::parse_cases(text_of_newer, "test").front();
+  ASSERT_EQ(unknown.notes.size(), 1u);
+  EXPECT_NE(unknown.notes[0].find("newer than those checked (0.5 to 0.26)"), std::string::npos);
 }
 
 TEST(PlanCases, InputsWithoutUseAreNamed) {

@@ -63,8 +63,13 @@ std::vector<Choice<KvFormat>> formats_of(const LogReading& log, const ModelConfi
   return formats;
 }
 
+bool has_windows(const ModelConfig& model) {
+  return std::any_of(model.layers.begin(), model.layers.end(),
+                     [](const LayerCache& layer) { return layer.window > 0; });
+}
+
 /// The rules the log's version names, else all of the engine, the newest first.
-std::vector<Choice<EngineRules>> engines_of(const LogReading& log, int breadth) {
+std::vector<Choice<EngineRules>> engines_of(const LogReading& log, const ModelConfig& model, int breadth) {
   const std::string name = log.engine.empty() ? "vllm" : log.engine;
   std::vector<Choice<EngineRules>> engines;
   try {
@@ -91,6 +96,8 @@ std::vector<Choice<EngineRules>> engines_of(const LogReading& log, int breadth) 
     }
     if (log.full_windows) engine.value.window = WindowRule::kFullLength;
   }
+  const bool latent = model.count(AttentionKind::kMla) > 0;
+  const bool windows = has_windows(model);
   std::vector<Choice<EngineRules>> all;
   for (const Choice<EngineRules>& engine : engines) {
     for (const MlaStorage storage :
@@ -101,7 +108,9 @@ std::vector<Choice<EngineRules>> engines_of(const LogReading& log, int breadth) 
             (storage != engine.value.mla_storage ? 1 : 0) + (window != engine.value.window ? 1 : 0);
         choice.value.mla_storage = storage;
         choice.value.window = window;
-        if (choice.cost == engine.cost || breadth > 0) all.push_back(choice);
+        const bool matters =
+            (storage == engine.value.mla_storage || latent) && (window == engine.value.window || windows);
+        if (choice.cost == engine.cost || (breadth > 0 && matters)) all.push_back(choice);
       }
     }
   }
@@ -135,7 +144,8 @@ int tp_of_ranks(const LogReading& log) {
   return tp;
 }
 
-std::vector<Choice<Layout>> layouts_of(const LogReading& log, const ModelConfig& model, int breadth) {
+std::vector<Choice<Layout>> layouts_of(const LogReading& log, const ModelConfig& model,
+                                       const EngineRules& engine, int breadth) {
   Layout said{.tp = log.tp > 0 ? log.tp : tp_of_ranks(log),
               .dp = 1,
               .pp = std::max(1, log.pp),
@@ -151,7 +161,8 @@ std::vector<Choice<Layout>> layouts_of(const LogReading& log, const ModelConfig&
     layout.dcp = dcp;
     if (!contains(layouts, layout)) layouts.push_back({layout, cost});
   };
-  if (breadth < 2) return layouts;
+  if (breadth < 2 || engine.pools == PoolKind::kCells)
+    return layouts;  // llama.cpp counts all devices together
   for (const int tp : {1, 2, 4, 8, 16}) {
     if (log.tp > 0 && tp != said.tp) continue;
     add(tp, said.pp, said.dcp, 2);
@@ -178,9 +189,7 @@ std::vector<Choice<StateBlocks>> states_of(const LogReading& log, const ModelCon
 std::vector<Choice<std::int64_t>> chunks_of(const LogReading& log, const ModelConfig& model,
                                             const EngineRules& engine, int breadth) {
   if (log.batched_tokens > 0) return {{log.batched_tokens, 0}};
-  const bool windows = std::any_of(model.layers.begin(), model.layers.end(),
-                                   [](const LayerCache& layer) { return layer.window > 0; });
-  if (!windows || breadth == 0 || engine.window != WindowRule::kWithChunk) return {{8192, 0}};
+  if (!has_windows(model) || breadth == 0 || engine.window != WindowRule::kWithChunk) return {{8192, 0}};
   return {{8192, 0}, {2048, 1}, {16384, 1}};
 }
 
@@ -246,9 +255,9 @@ std::vector<Hypothesis> hypotheses(const LogReading& log, const ModelConfig& mod
       }
     }
   };
-  for (const auto& engine : engines_of(log, breadth)) {
+  for (const auto& engine : engines_of(log, model, breadth)) {
     for (const auto& format : formats_of(log, model, engine.value, breadth)) {
-      for (const auto& layout : layouts_of(log, model, breadth)) {
+      for (const auto& layout : layouts_of(log, model, engine.value, breadth)) {
         for (const auto& block : blocks_of(log, model, engine.value, breadth)) {
           add_variants({.engine = engine.value,
                         .format = format.value,

@@ -114,6 +114,12 @@ void read_engine(const Json& engine, CapacityCase& one, const std::string& where
     one.notes.push_back(
         fmt::format("version {} is not read: the newest rules are used", text::quoted(version)));
   }
+  if (one.rules.fit != capacity::VersionFit::kCovered) {
+    one.notes.push_back(
+        fmt::format("version {} is {} than those checked ({} to {}): the nearest rules are used",
+                    text::quoted(version), one.rules.fit == capacity::VersionFit::kOlder ? "older" : "newer",
+                    one.rules.oldest, one.rules.newest));
+  }
   if (name.find("hybrid manager off") != std::string::npos)
     one.rules.window = capacity::WindowRule::kFullLength;
 }
