@@ -72,8 +72,9 @@ int answer(const RerunRequest& request) {
   const std::map<std::int64_t, spec::Sweep> sweeps = sweeps_of(file.records, spec::measure_of(spec));
   run::SweepOptions options;
   options.memory_limit = memory_limit(request.memory_limit);
-  Keeper keeper(request.out, false, spec);
-  const Session session(request.command_line, request.output);
+  const std::optional<Device> gpu = find_gpu(request.gpu);
+  Keeper keeper(request.out, false, spec, device_slug(gpu));
+  const Session session(request.command_line, request.output, gpu);
   keeper.keep(session.environment());
   std::vector<BenchRecord> now;
   bool interrupted = false;

@@ -73,6 +73,7 @@ const std::vector<RecordField>& fields() {
                                              {{"time_p25_us", "p25 us", 1}, &R::time_p25_us},
                                              {{"time_p75_us", "p75 us", 1}, &R::time_p75_us},
                                              {{"noise", "noise", 3}, &R::noise, true},
+                                             {{"event_us", "event us", 1}, &R::event_us, true},
                                              {{"n", "n"}, &R::n, true},
                                              {{"calls_per_sample", "calls"}, &R::calls_per_sample},
                                              {{"gbps", "GB/s", 2}, &R::gbps, true},
@@ -87,6 +88,10 @@ const std::vector<RecordField>& fields() {
                                              {{"flops", "flops", 0}, &R::flops},
                                              {{"least_flops", "least flops", 0}, &R::least_flops},
                                              {{"plan_us", "plan us", 1}, &R::plan_us},
+                                             {{"sm_clock_mhz", "SM MHz", 0}, &R::sm_clock_mhz, true},
+                                             {{"power_w", "W", 0}, &R::power_w, true},
+                                             {{"slowed_by", "slowed by"}, &R::slowed_by, true},
+                                             {{"input_sets", "sets"}, &R::input_sets},
                                              {{"workspace_bytes", "workspace B"}, &R::workspace_bytes},
                                              {{"verified", "verified"}, &R::verified, true},
                                              {{"error_share", "of budget", 3}, &R::error_share, true},
@@ -169,7 +174,13 @@ std::vector<std::size_t> telling_axes(std::span<const BenchRecord> records) {
 void sort_by_axes(std::vector<BenchRecord>& records) {
   const auto order = [](const BenchRecord& record) {
     std::vector<Cell> cells = axis_cells(record);
-    std::rotate(cells.begin(), cells.begin() + 1, cells.end());  // the backend last: rivals stand together
+    // The batch as a text behind its numbers, or 2k stands before 512; the backend last, so that rivals stand together.
+    static const std::ptrdiff_t batch = [] {
+      const std::vector<Column> columns = axis_columns();
+      return std::ranges::find(columns, "batch", &Column::key) - columns.begin();
+    }();
+    std::rotate(cells.begin() + batch, cells.begin() + batch + 1, cells.end());
+    std::rotate(cells.begin(), cells.begin() + 1, cells.end());
     return cells;
   };
   std::vector<std::pair<std::vector<Cell>, BenchRecord>> keyed;

@@ -44,7 +44,8 @@ class Walk {
       : sweep_(sweep),
         options_(options),
         hooks_(hooks),
-        runner_(sweep.measure, ceilings, options.memory_limit, [this] { return stopped(); }) {}
+        runner_(
+            sweep.measure, ceilings, options.memory_limit, [this] { return stopped(); }, options.gpu) {}
 
   DriverOutcome measure(const spec::SweepPoint& point, const std::string& name, int repetition) {
     DriverOutcome skipped;

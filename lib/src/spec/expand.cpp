@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "mla/random.hpp"
@@ -87,19 +89,31 @@ std::vector<SweepPoint> cross(const SweepSpec& spec, std::span<const std::string
   return points;
 }
 
+/// Shapes in random order, and the rivals of a shape in random order beside each other: they meet the same machine, and what
+/// was made for a shape is used by all.
+void shuffle(std::vector<SweepPoint>& points, std::uint64_t seed) {
+  const CounterRng shapes(seed, kOrderStream);
+  const CounterRng rivals(seed, kOrderStream + 1);
+  std::map<std::string, std::uint64_t> place;  // of a shape
+  const auto order = [&](const SweepPoint& point) {
+    const std::string text = fmt::format("{}|{}", to_text(point.shape), name_of(point.caches));
+    const std::uint64_t draw = shapes.bits(place.try_emplace(text, place.size()).first->second);
+    return std::tuple(draw, rivals.bits(point.position), point.position);
+  };
+  std::vector<std::pair<decltype(order(points.front())), SweepPoint>> keyed;
+  for (SweepPoint& point : points) keyed.emplace_back(order(point), std::move(point));
+  std::ranges::sort(keyed, {}, [](const auto& entry) { return entry.first; });
+  points.clear();
+  for (auto& entry : keyed) points.push_back(std::move(entry.second));
+}
+
 }  // namespace
 
 Sweep resolve(const SweepSpec& spec, std::span<const std::string> backends) {
   check_alternatives(spec);
   Sweep sweep{spec.name, spec.question, {}, measure_of(spec)};
   sweep.points = cross(spec, backends, sweep.measure.seed);
-  if (sweep.measure.random_order) {  // Fisher-Yates
-    const CounterRng rng(sweep.measure.seed, kOrderStream);
-    for (std::size_t i = sweep.points.size(); i > 1; --i) {
-      const auto j = static_cast<std::size_t>(rng.between(i, 0, static_cast<std::int64_t>(i) - 1));
-      std::swap(sweep.points[i - 1], sweep.points[j]);
-    }
-  }
+  if (sweep.measure.random_order) shuffle(sweep.points, sweep.measure.seed);
   return sweep;
 }
 

@@ -95,6 +95,7 @@ struct SweepPoint {
 /// How to measure.
 struct Measure {
   run::StopRule rule;
+  double preheat = 0.1;  ///< GPUs: seconds of the same work before the first sample
   int repetitions = 1;
   bool random_order = true;
   std::uint64_t seed = 1;
