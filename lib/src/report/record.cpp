@@ -172,13 +172,11 @@ std::vector<std::size_t> telling_axes(std::span<const BenchRecord> records) {
 }
 
 void sort_by_axes(std::vector<BenchRecord>& records) {
-  const auto order = [](const BenchRecord& record) {
+  // Numbers before text, whose order is no order of lengths ("2k" < "512"); the backend last: rivals stand together.
+  const std::vector<Column> axes = axis_columns();
+  const auto batch = std::ranges::find(axes, "batch", &Column::key) - axes.begin();
+  const auto order = [batch](const BenchRecord& record) {
     std::vector<Cell> cells = axis_cells(record);
-    // The batch as a text behind its numbers, or 2k stands before 512; the backend last, so that rivals stand together.
-    static const std::ptrdiff_t batch = [] {
-      const std::vector<Column> columns = axis_columns();
-      return std::ranges::find(columns, "batch", &Column::key) - columns.begin();
-    }();
     std::rotate(cells.begin() + batch, cells.begin() + batch + 1, cells.end());
     std::rotate(cells.begin(), cells.begin() + 1, cells.end());
     return cells;
