@@ -28,7 +28,6 @@ int dry_run(const spec::Sweep& sweep, double memory_limit, const std::optional<D
                        {"supported", "runs"},
                        {"reason", "why not"}},
                       {}};
-  const Device host = host_device();
   std::size_t runnable = 0;
   double largest = 0;
   for (const spec::SweepPoint& point : sweep.points) {
@@ -36,8 +35,7 @@ int dry_run(const spec::Sweep& sweep, double memory_limit, const std::optional<D
     const run::Work work = run::count_work(point.shape);
     const bool on_device = backend.info().on_device;
     const double bytes = on_device ? run::set_bytes(point.shape) : run::estimated_bytes(point.shape);
-    Support support = on_device && !gpu ? Support::no("it needs a GPU, and " + real_devices().why_none)
-                                        : backend.supports(point.shape, on_device ? *gpu : host);
+    Support support = run::supports_here(backend, point, gpu ? &*gpu : nullptr);
     if (support && on_device && bytes > static_cast<double>(gpu->memory_bytes)) {
       support = Support::no(fmt::format("its inputs need about {} of GPU memory", report::human_gib(bytes)));
     }

@@ -8,6 +8,7 @@
 
 #include "../kernels/device_array.hpp"
 #include "mla/device_bench.hpp"
+#include "mla/device_ops.hpp"
 #include "mla/error.hpp"
 #include "run/device_inputs.hpp"
 #include "run/gpu_bench.hpp"
@@ -79,7 +80,7 @@ TEST(GpuInputs, SetsUseTheirOwnBlocksAndEachBlockOnce) {
   MLA_NEEDS_GPU();
   const AttentionShape shape =
       parse_shape("decode head h4 l64 r16 p32 v32 2q1s100_1q2s37 b16 cache:bf16_split");
-  run::DeviceInputs inputs(shape, 5, 3, device_memory(*test_gpu().device));
+  run::DeviceInputs inputs(shape, 5, 3, false, device_memory(*test_gpu().device));
   EXPECT_EQ(inputs.sets(), 3);
   std::set<std::int32_t> used;
   const std::size_t blocks[] = {7, 7, 3};  // ceil(keys / 16)
@@ -108,6 +109,27 @@ TEST(GpuInputs, SetsUseTheirOwnBlocksAndEachBlockOnce) {
   EXPECT_NE(inputs.unwritten_outputs().find("512 elements"), std::string::npos) << inputs.unwritten_outputs();
 }
 
+TEST(GpuInputs, AStepWritesTheNewTokensRowsWhereTheTableSays) {
+  MLA_NEEDS_GPU();
+  const AttentionShape shape = parse_shape("decode head h4 l64 r16 p32 v32 2q2s100 b16");
+  DeviceMemory& memory = device_memory(*test_gpu().device);
+  run::DeviceInputs inputs(shape, 5, 2, true, memory);
+  const std::vector<double> before = inputs.latent(1, 100);
+  device_ops::write_cache(inputs.cache_write(0));
+  memory.synchronize();
+  const std::vector<double> after = inputs.latent(1, 100);
+  EXPECT_TRUE(std::equal(before.begin(), before.begin() + 98 * 80, after.begin())) << "old rows stay";
+  for (const std::size_t row : {98U, 99U}) {
+    double square = 0;
+    for (std::size_t i = 0; i < 64; ++i) square += after[row * 80 + i] * after[row * 80 + i];
+    EXPECT_NEAR(square / 64, 1, 0.02) << "normalised";
+    EXPECT_FALSE(std::equal(before.begin() + static_cast<std::ptrdiff_t>(row) * 80,
+                            before.begin() + static_cast<std::ptrdiff_t>(row + 1) * 80,
+                            after.begin() + static_cast<std::ptrdiff_t>(row) * 80));
+  }
+  EXPECT_NE(inputs.cache_write(0).slot_mapping.data, inputs.cache_write(1).slot_mapping.data);
+}
+
 TEST(GpuPoint, IsVerifiedTimedAndComparedWithTheCeilings) {
   MLA_NEEDS_GPU();
   run::GpuBench gpu(*test_gpu().device);
@@ -133,6 +155,20 @@ TEST(GpuPoint, IsVerifiedTimedAndComparedWithTheCeilings) {
   EXPECT_LE(*r.error_share, 1);
   EXPECT_GT(*r.of_floor, 0);
   EXPECT_LE(*r.of_floor, 1.05);
+  // The whole step: projections around a backend, and a backend that has its own.
+  for (const char* name : {"cuda-splitkv", "cuda-naive"}) {
+    SCOPED_TRACE(name);
+    if (find_backend(name) == nullptr || !device_ops::projections_available()) continue;
+    spec::SweepPoint step = point;
+    step.shape.space = QuerySpace::kHead;
+    step.step = true;
+    step.backend = name;
+    const report::BenchRecord whole = runner.run(step);
+    ASSERT_EQ(whole.status, "ok") << whole.reason;
+    EXPECT_EQ(whole.work, "step");
+    EXPECT_LE(*whole.error_share, 1);
+    EXPECT_NE(whole.plan.find("cache write"), std::string::npos);
+  }
   // The same call on warm inputs is one set and has no memory floor.
   point.caches = spec::Caches::kWarm;
   const report::BenchRecord warm = runner.run(point);

@@ -61,6 +61,7 @@ const std::vector<RecordField>& fields() {
   static const std::vector<RecordField> list{{{"backend", "backend"}, &R::backend, true, true},
                                              {{"model", "model"}, &R::model, true, true},
                                              {{"device", "device"}, &R::device, true, true},
+                                             {{"work", "work"}, &R::work, true, true},
                                              {{"cache_state", "caches"}, &R::cache_state, true, true},
                                              {{"timer", "timer"}, &R::timer, true, true},
                                              {{"num_splits", "splits"}, &R::num_splits, true, true},
@@ -132,8 +133,9 @@ Cell get(const BenchRecord& record, const RecordField& field) {
 }
 
 std::string identity(const BenchRecord& record) {
-  return fmt::format("{} | {} | {} | {} | {} | splits {} | threads {}", record.key, record.backend,
-                     record.device, record.cache_state, record.timer, record.num_splits, record.threads);
+  return fmt::format("{} | {} | {} | {} | {} | splits {} | threads {}{}", record.key, record.backend,
+                     record.device, record.cache_state, record.timer, record.num_splits, record.threads,
+                     record.work.empty() ? std::string() : " | " + record.work);
 }
 
 std::vector<Column> axis_columns() {

@@ -30,6 +30,7 @@ struct BenchRecord {
   std::string key;              ///< to_text(AttentionShape)
   std::string backend;          ///< "cpu-absorbed"
   std::string device;           ///< "host", "h200"
+  std::string work;             ///< "step": the whole step around the attention; empty: the attention
   std::string cache_state;      ///< "cold", "warm"
   std::string timer;            ///< "wall", "graph", "event" (could not be captured), "modelled"
   std::int64_t num_splits = 0;  ///< forced by the caller; 0: the backend's choice

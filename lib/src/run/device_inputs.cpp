@@ -16,7 +16,7 @@ namespace mla::run {
 namespace {
 
 /// Streams of the random numbers, one a tensor.
-enum Stream : std::uint64_t { kQuery = 1, kLatent, kRope, kWeights, kBlocks };
+enum Stream : std::uint64_t { kQuery = 1, kLatent, kRope, kWeights, kBlocks, kNewRows };
 
 constexpr int kMostSets = 1024;
 constexpr double kRoundOverL2 = 4;
@@ -67,7 +67,8 @@ Rotation cold_rotation(const AttentionShape& shape, std::int64_t l2_bytes, doubl
   return rotation;
 }
 
-DeviceInputs::DeviceInputs(const AttentionShape& shape, std::uint64_t seed, int sets, DeviceMemory& memory)
+DeviceInputs::DeviceInputs(const AttentionShape& shape, std::uint64_t seed, int sets, bool step,
+                           DeviceMemory& memory)
     : shape_(shape),
       seed_(seed),
       sets_(sets),
@@ -75,8 +76,9 @@ DeviceInputs::DeviceInputs(const AttentionShape& shape, std::uint64_t seed, int 
       layout_(cache_layout(shape.cache, shape.dims)),
       softmax_scale_(verify::case_scale(shape.dims)) {
   make_lengths();
-  make_pool();
+  const std::vector<std::int32_t> tables = make_pool();
   make_queries_and_weights();
+  if (step) make_new_rows(tables);
   make_outputs();
   memory_->synchronize();
 }
@@ -113,7 +115,7 @@ void DeviceInputs::make_lengths() {
   }
 }
 
-void DeviceInputs::make_pool() {
+std::vector<std::int32_t> DeviceInputs::make_pool() {
   const std::int64_t needed = blocks_of(shape_);
   const std::int64_t total = std::max<std::int64_t>(1, needed * sets_);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(total));
@@ -167,7 +169,7 @@ void DeviceInputs::make_pool() {
     fill_rows(scales);
   }
   if (shape_.cache == CacheFormat::kFp8) cache.scale = kFp8Scale;
-  if (layout_.rope_bytes == 0) return;
+  if (layout_.rope_bytes == 0) return tables;
   if (layout_.split()) {
     cache.k_pe = reserve(static_cast<std::size_t>(rows * layout_.rope_row_bytes));
     cache.k_pe_row_stride_bytes = layout_.rope_row_bytes;
@@ -181,6 +183,63 @@ void DeviceInputs::make_pool() {
   fill.scale = layout_.rope_dtype == DType::kE4M3 ? 1 / kFp8Scale : 1.0F;
   fill.stream = kRope;
   fill_rows(fill);
+  return tables;
+}
+
+void DeviceInputs::make_new_rows(const std::vector<std::int32_t>& tables) {
+  const MlaDims& d = shape_.dims;
+  const std::int64_t tokens = shape_.num_tokens();
+  const std::int64_t columns = table_elements_ / std::ssize(shape_.batch);
+  std::vector<std::int64_t> positions;
+  std::vector<std::int64_t> slots;
+  for (int set = 0; set < sets_; ++set) {
+    for (std::size_t b = 0; b < shape_.batch.size(); ++b) {
+      const Request& request = shape_.batch[b];
+      for (std::int64_t p = request.kv_len - request.q_len; p < request.kv_len; ++p) {
+        const std::int64_t entry =
+            set * table_elements_ + static_cast<std::int64_t>(b) * columns + p / shape_.block_size;
+        slots.push_back(std::int64_t{tables[static_cast<std::size_t>(entry)]} * shape_.block_size +
+                        p % shape_.block_size);
+        if (set == 0) positions.push_back(p);
+      }
+    }
+  }
+  write_.dims = d;
+  write_.slot_mapping = {put(slots), {tokens}};
+  const auto size = static_cast<std::int64_t>(size_of(shape_.q_dtype));
+  // One projection's output: c_kv and k_pe of a token side by side.
+  const std::int64_t width = d.latent_width();
+  std::byte* rows = reserve(static_cast<std::size_t>(tokens * width * size));
+  fill_rows({.data = rows,
+             .rows = tokens,
+             .row_stride_bytes = width * size,
+             .count = width,
+             .dtype = shape_.q_dtype,
+             .seed = seed_,
+             .stream = kNewRows});
+  write_.c_kv = {rows, shape_.q_dtype, {tokens, d.kv_lora_rank}};
+  write_.c_kv.stride[0] = width;
+  std::byte* norm = reserve(static_cast<std::size_t>(d.kv_lora_rank * size));
+  fill_rows({.data = norm, .rows = 1, .count = d.kv_lora_rank, .dtype = shape_.q_dtype, .constant = true});
+  write_.norm_weight = {norm, shape_.q_dtype, {d.kv_lora_rank}};
+  write_.cache = args_.cache;
+  if (d.qk_rope_head_dim == 0) return;
+  write_.k_pe = {rows + d.kv_lora_rank * size, shape_.q_dtype, {tokens, d.qk_rope_head_dim}};
+  write_.k_pe.stride[0] = width;
+  const RopeTable table = make_rope_table({.dim = d.qk_rope_head_dim}, YarnRule::kDeepSeek, positions);
+  const auto angles = [&](const std::vector<double>& from) {
+    return View<const float, 2>(put(std::vector<float>(from.begin(), from.end())), {tokens, table.half});
+  };
+  write_.rotation.cos = angles(table.cos);
+  write_.rotation.sin = angles(table.sin);
+  std::iota(positions.begin(), positions.end(), 0);  // rows of the table: it has one for each token
+  write_.rotation.positions = {put(positions), {tokens}};
+}
+
+device_ops::CacheWrite DeviceInputs::cache_write(std::int64_t i) const {
+  device_ops::CacheWrite write = write_;
+  write.slot_mapping.data += i % sets_ * shape_.num_tokens();
+  return write;
 }
 
 void DeviceInputs::make_queries_and_weights() {

@@ -8,6 +8,7 @@
 
 #include "mla/backend.hpp"
 #include "mla/cache.hpp"
+#include "mla/device_ops.hpp"
 #include "mla/memory.hpp"
 #include "run/sampled_check.hpp"
 #include "verify/stage.hpp"
@@ -29,9 +30,12 @@ struct Rotation {
 /// previous kernel has just written the query. Everything is a function of shape, seed and number of sets.
 class DeviceInputs final : public SampleInputs {
  public:
-  DeviceInputs(const AttentionShape& shape, std::uint64_t seed, int sets, DeviceMemory& memory);
+  /// `step`: with what the cache write of a whole step needs, too.
+  DeviceInputs(const AttentionShape& shape, std::uint64_t seed, int sets, bool step, DeviceMemory& memory);
   /// Of call `i`: set i % sets.
   [[nodiscard]] AttentionArgs args(std::int64_t i) const;
+  /// The rows of the new tokens for call `i`: normalised, rotated, to their slots.
+  [[nodiscard]] device_ops::CacheWrite cache_write(std::int64_t i) const;
   [[nodiscard]] int sets() const noexcept { return sets_; }
   [[nodiscard]] double bytes() const noexcept { return bytes_; }
 
@@ -57,9 +61,10 @@ class DeviceInputs final : public SampleInputs {
   template <class T>
   T* put(const std::vector<T>& host);
   void make_lengths();
-  void make_pool();
+  [[nodiscard]] std::vector<std::int32_t> make_pool();  ///< block tables of all sets
   void make_queries_and_weights();
   void make_outputs();
+  void make_new_rows(const std::vector<std::int32_t>& tables);
   [[nodiscard]] std::vector<double> read(const std::byte* device, DType dtype, std::int64_t count) const;
 
   AttentionShape shape_;
@@ -70,6 +75,7 @@ class DeviceInputs final : public SampleInputs {
   double softmax_scale_;
   double bytes_ = 0;
   AttentionArgs args_;               ///< of set 0
+  device_ops::CacheWrite write_;     ///< of set 0, if this is a step
   std::int64_t table_elements_ = 0;  ///< of one set
   std::int64_t weight_bytes_ = 0;    ///< of one set, W_UK and W_UV
   std::vector<std::int32_t> table_;  ///< of set 0, on the host

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "run/device_call.hpp"
 #include "run/environment.hpp"
 #include "run/work.hpp"
 
@@ -21,6 +22,7 @@ report::BenchRecord blank_record(const spec::SweepPoint& point, const spec::Meas
   record.key = to_text(point.shape);
   record.backend = point.backend;
   record.device = "host";
+  if (point.step) record.work = "step";
   record.cache_state = spec::name_of(point.caches);
   record.timer = timer;
   record.num_splits = point.options.num_splits;
@@ -32,7 +34,7 @@ report::BenchRecord blank_record(const spec::SweepPoint& point, const spec::Meas
   record.status = "ok";
   record.verified = spec::name_of(measure.verify);
   const Work work = count_work(point.shape);
-  record.bytes = work.bytes;
+  record.bytes = work.bytes + (point.step ? cache_write_bytes(point.shape) : 0);
   record.least_flops = work.least_flops();
   return record;
 }

@@ -77,8 +77,8 @@ double median_of(std::vector<double> values) {
 }  // namespace
 
 struct GpuBench::Prepared {
-  Prepared(const AttentionShape& shape, std::uint64_t seed, Rotation rotating, DeviceMemory& memory)
-      : rotation(rotating), inputs(shape, seed, rotating.sets, memory) {}
+  Prepared(const spec::SweepPoint& point, std::uint64_t seed, Rotation rotating, DeviceMemory& memory)
+      : rotation(rotating), inputs(point.shape, seed, rotating.sets, point.step, memory) {}
   Rotation rotation;
   DeviceInputs inputs;
   std::optional<SampledCheck> check;  ///< made when it is first needed
@@ -134,7 +134,7 @@ std::string GpuBench::ceilings_text() const {
 
 GpuBench::Prepared& GpuBench::prepare(const spec::SweepPoint& point, const spec::Measure& measure) {
   const std::string text =
-      fmt::format("{} {} {}", to_text(point.shape), spec::name_of(point.caches), measure.seed);
+      fmt::format("{} {} {} {}", to_text(point.shape), spec::name_of(point.caches), point.step, measure.seed);
   const auto found = std::ranges::find(kept_, text, &Kept::text);
   if (found != kept_.end()) {
     kept_.splice(kept_.begin(), kept_, found);
@@ -154,7 +154,7 @@ GpuBench::Prepared& GpuBench::prepare(const spec::SweepPoint& point, const spec:
     total -= kept_.back().prepared->inputs.bytes();
     kept_.pop_back();
   }
-  kept_.push_front({text, std::make_unique<Prepared>(point.shape, measure.seed, rotation, memory_)});
+  kept_.push_front({text, std::make_unique<Prepared>(point, measure.seed, rotation, memory_)});
   return *kept_.front().prepared;
 }
 
@@ -167,20 +167,20 @@ void GpuBench::measure(const Backend& backend, const spec::SweepPoint& point, co
   }
   Prepared& prepared = prepare(point, measure);
   try {
-    std::unique_ptr<Plan> plan = backend.plan(point.shape, device_, point.options);  // warms its code
+    static_cast<void>(DeviceCall(backend, point, device_));  // warms the planner's code
     const auto before = Clock::now();
-    plan = backend.plan(point.shape, device_, point.options);
+    const DeviceCall planned(backend, point, device_);
     record.plan_us = seconds_since(before) * kMicro;
-    record.plan = plan->describe();
-    record.workspace_bytes = static_cast<std::int64_t>(plan->workspace_bytes());
+    record.plan = planned.describe();
+    record.workspace_bytes = static_cast<std::int64_t>(planned.workspace_bytes());
     record.input_sets = prepared.inputs.sets();
-    const verify::Buffer scratch(memory_, plan->workspace_bytes());
+    const verify::Buffer scratch(memory_, planned.workspace_bytes());
     fill_bytes(scratch.data(), scratch.size(), verify::kNanByte);
     const std::span<std::byte> workspace(scratch.data(), scratch.size());
     if (point.caches == spec::Caches::kCold && !prepared.rotation.cold)
       record.flags.emplace_back("partly-warm");
-    verify(backend, *plan, prepared, workspace, measure, record);
-    if (record.status == "ok") time(backend, *plan, prepared, workspace, measure, stop, record);
+    verify(backend, planned, prepared, workspace, measure, record);
+    if (record.status == "ok") time(planned, prepared, workspace, measure, stop, record);
     memory_.synchronize();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kDevice) throw;
@@ -194,19 +194,20 @@ void GpuBench::measure(const Backend& backend, const spec::SweepPoint& point, co
   }
 }
 
-void GpuBench::verify(const Backend& backend, const Plan& plan, Prepared& prepared,
+void GpuBench::verify(const Backend& backend, const DeviceCall& planned, Prepared& prepared,
                       std::span<std::byte> workspace, const spec::Measure& measure,
                       report::BenchRecord& record) {
   DeviceInputs& inputs = prepared.inputs;
   inputs.poison_outputs();
-  backend.run(plan, inputs.args(0), workspace, timer_->stream());
+  planned.run(inputs, 0, workspace, timer_->stream());
   memory_.synchronize();
   if (measure.verify == spec::VerifyMode::kNo) return;
   CheckResult result;
   result.reason = inputs.unwritten_outputs();
   if (result.reason.empty()) {
     if (!prepared.check) prepared.check.emplace(inputs);
-    result = prepared.check->judge(backend, inputs.outputs());
+    result = prepared.check->judge(backend.info().strategy, planned.rounding(prepared.check->shape()),
+                                   inputs.outputs());
     record.error_share = result.share;
   }
   if (!result.passed) {
@@ -215,6 +216,10 @@ void GpuBench::verify(const Backend& backend, const Plan& plan, Prepared& prepar
     return;
   }
   if (measure.verify != spec::VerifyMode::kFull) return;
+  if (!record.work.empty()) {  // mla-verify knows no whole steps
+    record.verified = spec::name_of(spec::VerifyMode::kSample);
+    return;
+  }
   verify::Case c;
   c.shape = inputs.shape();
   c.seed = inputs.seed();
@@ -226,11 +231,11 @@ void GpuBench::verify(const Backend& backend, const Plan& plan, Prepared& prepar
   }
 }
 
-void GpuBench::time(const Backend& backend, const Plan& plan, Prepared& prepared,
-                    std::span<std::byte> workspace, const spec::Measure& measure,
-                    const std::function<bool()>& stop, report::BenchRecord& record) {
+void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std::byte> workspace,
+                    const spec::Measure& measure, const std::function<bool()>& stop,
+                    report::BenchRecord& record) {
   const DeviceInputs& inputs = prepared.inputs;
-  const auto call = [&](std::int64_t i) { backend.run(plan, inputs.args(i), workspace, timer_->stream()); };
+  const auto call = [&](std::int64_t i) { planned.run(inputs, i, workspace, timer_->stream()); };
   std::vector<double> eager;
   for (std::int64_t i = 0; i < kEagerSamples; ++i) eager.push_back(timer_->seconds([&] { call(i); }));
   record.event_us = median_of(eager) * kMicro;

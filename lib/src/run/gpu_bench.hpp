@@ -10,6 +10,7 @@
 #include "mla/device_bench.hpp"
 #include "mla/memory.hpp"
 #include "report/record.hpp"
+#include "run/device_call.hpp"
 #include "run/device_inputs.hpp"
 #include "run/nvml.hpp"
 #include "run/sampler.hpp"
@@ -46,9 +47,9 @@ class GpuBench {
     std::unique_ptr<Prepared> prepared;
   };
   [[nodiscard]] Prepared& prepare(const spec::SweepPoint& point, const spec::Measure& measure);
-  void verify(const Backend& backend, const Plan& plan, Prepared& prepared, std::span<std::byte> workspace,
-              const spec::Measure& measure, report::BenchRecord& record);
-  void time(const Backend& backend, const Plan& plan, Prepared& prepared, std::span<std::byte> workspace,
+  void verify(const Backend& backend, const DeviceCall& call, Prepared& prepared,
+              std::span<std::byte> workspace, const spec::Measure& measure, report::BenchRecord& record);
+  void time(const DeviceCall& call, Prepared& prepared, std::span<std::byte> workspace,
             const spec::Measure& measure, const std::function<bool()>& stop, report::BenchRecord& record);
 
   Device device_;

@@ -49,6 +49,15 @@ double estimated_bytes(const AttentionShape& shape) {
          tokens * shape.topk * 12.0;
 }
 
+Support supports_here(const Backend& backend, const spec::SweepPoint& point, const Device* gpu) {
+  if (backend.info().on_device) {
+    return gpu == nullptr ? Support::no("it needs a GPU, and " + real_devices().why_none)
+                          : DeviceCall::supports(backend, point, *gpu);
+  }
+  if (point.step) return Support::no("a whole step is timed on GPUs; on a CPU only the attention is");
+  return backend.supports(point.shape, host_device());
+}
+
 PointRunner::PointRunner(const spec::Measure& measure, const HostCeilings& ceilings, double memory_limit,
                          std::function<bool()> stop, GpuBench* gpu)
     : measure_(measure),
@@ -89,22 +98,23 @@ report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
   record.strategy = backend.info().strategy;
   record.origin = origin_of(backend);
   record.flops = count_work(point.shape).flops_of(backend.info().strategy);
+  const bool on_device = backend.info().on_device;
+  if (gpu_ != nullptr && on_device) record.device = gpu_->device().name;
+  const Support support = supports_here(backend, point, gpu_ == nullptr ? nullptr : &gpu_->device());
+  if (!support) return give_up("unsupported", support.why);
   try {
-    if (backend.info().on_device) {
-      measure_on_gpu(backend, point, record);
-      if (record.status == "unsupported") record.verified = spec::name_of(spec::VerifyMode::kNo);
+    if (on_device) {
+      record.timer = "graph";
+      record.flags = build_flags();
+      gpu_->measure(backend, point, measure_, stop_, record);
       return record;
-    }
-    const verify::Machine machine = verify::machine_for(backend);
-    record.device = machine.device.name;
-    if (const Support support = backend.supports(point.shape, machine.device); !support) {
-      return give_up("unsupported", support.why);
     }
     if (const double bytes = estimated_bytes(point.shape); bytes > memory_limit_) {
       return give_up("unsupported",
                      fmt::format("its inputs need about {} of this host's memory, {} are allowed",
                                  report::human_gib(bytes), report::human_gib(memory_limit_)));
     }
+    const verify::Machine machine = verify::machine_for(backend);
     measure(backend, point, machine, prepare(case_of(point, measure_.seed), *machine.memory), record);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal) throw;
@@ -114,17 +124,6 @@ report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
     return give_up("error", "out of memory");
   }
   return record;
-}
-
-void PointRunner::measure_on_gpu(const Backend& backend, const spec::SweepPoint& point,
-                                 report::BenchRecord& record) {
-  if (gpu_ == nullptr) throw Error(ErrorCode::kUnsupported, "it needs a GPU, and " + real_devices().why_none);
-  record.device = gpu_->device().name;
-  record.timer = "graph";
-  record.flags = build_flags();
-  if (const Support support = backend.supports(point.shape, gpu_->device()); !support)
-    throw Error(ErrorCode::kUnsupported, support.why);
-  gpu_->measure(backend, point, measure_, stop_, record);
 }
 
 void PointRunner::measure(const Backend& backend, const spec::SweepPoint& point,

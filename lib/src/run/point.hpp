@@ -30,6 +30,9 @@ struct PreparedShape {
 /// Host memory a prepared shape takes, about: what is checked before anything is allocated.
 [[nodiscard]] double estimated_bytes(const AttentionShape& shape);
 
+/// Whether a point can be measured: on `gpu` (null: there is none) for a device backend, else on this host.
+[[nodiscard]] Support supports_here(const Backend& backend, const spec::SweepPoint& point, const Device* gpu);
+
 /// Measures points one after another: CPU backends on this host, device backends on `gpu` (null: there is none).
 class PointRunner {
  public:
@@ -43,7 +46,6 @@ class PointRunner {
   [[nodiscard]] PreparedShape& prepare(const verify::Case& c, DeviceMemory& memory);
   void measure(const Backend& backend, const spec::SweepPoint& point, const verify::Machine& machine,
                PreparedShape& prepared, report::BenchRecord& record);
-  void measure_on_gpu(const Backend& backend, const spec::SweepPoint& point, report::BenchRecord& record);
 
   const spec::Measure& measure_;
   HostCeilings ceilings_;

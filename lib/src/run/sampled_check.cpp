@@ -169,7 +169,8 @@ const reference::AttentionOutput& SampledCheck::form(bool expanded) {
   return *kept;
 }
 
-CheckResult SampledCheck::judge(const Backend& backend, const SampleOutputs& outputs) {
+CheckResult SampledCheck::judge(std::string_view strategy, const RoundingProfile& rounding,
+                                const SampleOutputs& outputs) {
   CheckResult result;
   if (rows_.empty()) {  // a batch without queries has no rows to be wrong
     result.passed = true;
@@ -183,11 +184,10 @@ CheckResult SampledCheck::judge(const Backend& backend, const SampleOutputs& out
   }
   // As mla-verify does: compared with the other form, limits from the backend's own.
   const bool head_space = shape_.space == QuerySpace::kHead;
-  const bool expanded = head_space && backend.info().strategy == "expanded";
+  const bool expanded = head_space && strategy == "expanded";
   const reference::AttentionOutput& own = form(expanded);
   const reference::AttentionOutput& other = form(head_space && !expanded);
-  const std::vector<RowBudget> budgets =
-      row_budgets(other, own.stats, backend.rounding(shape_), shape_, softmax_scale_);
+  const std::vector<RowBudget> budgets = row_budgets(other, own.stats, rounding, shape_, softmax_scale_);
   CompareOptions compare;
   compare.num_heads = shape_.dims.num_heads;
   const std::span<const double> want_lse = got_lse.empty() ? std::span<const double>() : std::span(other.lse);
@@ -211,7 +211,8 @@ CheckResult check_sample(const verify::Problem& problem, const Backend& backend,
   };
   if (!run.lse.empty())
     outputs.lse = [&](std::int64_t row) { return run.lse[static_cast<std::size_t>(row)]; };
-  return SampledCheck(HostInputs(problem)).judge(backend, outputs);
+  SampledCheck check{HostInputs(problem)};
+  return check.judge(backend.info().strategy, backend.rounding(check.shape()), outputs);
 }
 
 }  // namespace mla::run

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "mla/backend.hpp"
@@ -53,8 +54,12 @@ struct SampleOutputs {
 class SampledCheck {
  public:
   explicit SampledCheck(const SampleInputs& inputs);
-  /// Limits are those of mla-verify; in head space the reference is the form that the backend does not compute.
-  [[nodiscard]] CheckResult judge(const Backend& backend, const SampleOutputs& outputs);
+  /// A shape of the same kind with the sampled rows alone.
+  [[nodiscard]] const AttentionShape& shape() const noexcept { return shape_; }
+  /// Limits are those of mla-verify, from where the call rounds; in head space the reference is the form that `strategy` is
+  /// not.
+  [[nodiscard]] CheckResult judge(std::string_view strategy, const RoundingProfile& rounding,
+                                  const SampleOutputs& outputs);
 
  private:
   [[nodiscard]] const reference::AttentionOutput& form(bool expanded);

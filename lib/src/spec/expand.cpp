@@ -37,8 +37,8 @@ std::vector<std::string> tokens_of(const SweepKey& key, const std::string& text,
 
 /// What a point is, for throwing out repetitions.
 std::string point_text(const SweepPoint& point) {
-  return fmt::format("{}|{}|{}|{}|{}", to_text(point.shape), point.backend, point.options.num_splits,
-                     point.options.threads, name_of(point.caches));
+  return fmt::format("{}|{}|{}|{}|{}|{}", to_text(point.shape), point.backend, point.options.num_splits,
+                     point.options.threads, name_of(point.caches), point.step);
 }
 
 struct Axis {
@@ -96,7 +96,7 @@ void shuffle(std::vector<SweepPoint>& points, std::uint64_t seed) {
   const CounterRng rivals(seed, kOrderStream + 1);
   std::map<std::string, std::uint64_t> place;  // of a shape
   const auto order = [&](const SweepPoint& point) {
-    const std::string text = fmt::format("{}|{}", to_text(point.shape), name_of(point.caches));
+    const std::string text = fmt::format("{}|{}|{}", to_text(point.shape), name_of(point.caches), point.step);
     const std::uint64_t draw = shapes.bits(place.try_emplace(text, place.size()).first->second);
     return std::tuple(draw, rivals.bits(point.position), point.position);
   };
@@ -120,6 +120,7 @@ Sweep resolve(const SweepSpec& spec, std::span<const std::string> backends) {
 std::string command_for(const SweepPoint& point, const Measure& measure) {
   std::string command = fmt::format("mla-bench run --shape '{}' --backend {} --caches {} --seed {}",
                                     to_text(point.shape), point.backend, name_of(point.caches), measure.seed);
+  if (point.step) command += " --work step";
   if (point.options.num_splits > 0) command += fmt::format(" --splits {}", point.options.num_splits);
   if (point.options.threads > 0) command += fmt::format(" --threads {}", point.options.threads);
   return command;

@@ -35,6 +35,8 @@ constexpr SweepKey kKeys[] = {
     {"dtype", kAxis, "WORDS", "bf16", "Element type of the query", true},
     {"out_dtype", kAxis, "WORDS", "same", "Element type of the output; same: the query's", true},
     {"cache", kAxis, "WORDS", "bf16", "Cache format", true},
+    {"work", kAxis, "WORDS", "attention",
+     "attention; step: cache write, absorption, attention and W_UV together (GPUs)", false},
     {"splits", kAxis, "COUNTS", "0", "Parts a request's keys are cut into; 0: the backend decides", false},
     {"threads", kAxis, "COUNTS", "0", "CPU threads; 0: all", false},
     {"caches", kAxis, "WORDS", "cold", "cold: a call finds none of its data in the caches; warm", false},

@@ -89,6 +89,7 @@ struct SweepPoint {
   std::string model;  ///< where the widths came from, or "custom"
   PlanOptions options;
   Caches caches = Caches::kCold;
+  bool step = false;         ///< the whole step around the attention; then the shape is in head space
   std::size_t position = 0;  ///< in the order of the axes, whatever the order of measurement
 };
 
