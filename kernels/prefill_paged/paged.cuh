@@ -29,8 +29,8 @@ using kernels::prefill_paged::Params;
 /// kNope: widest P; kSlice: channels of the latent a stage holds; kPasses: 2 makes K first and then V, with half the
 /// accumulators.
 template <class T_, int kDqk_, int kDv_, int kNope_, int kBlockN_, int kSlice_, int kPasses_>
-struct Traits : flash::Traits<T_, kDqk_, kDv_, 8, 1, kBlockN_> {
-  using Base = flash::Traits<T_, kDqk_, kDv_, 8, 1, kBlockN_>;
+struct Traits : flash::Traits<T_, kDqk_, kDv_, 8, 1, kBlockN_, 2> {
+  using Base = flash::Traits<T_, kDqk_, kDv_, 8, 1, kBlockN_, 2>;
   using T = T_;
   static constexpr int kNope = kNope_, kSlice = kSlice_, kPasses = kPasses_;
   static constexpr int kColumns = kPasses_ == 1 ? kNope_ + kDv_ : kNope_;  // of [K | V] at a time
@@ -46,6 +46,7 @@ struct Traits : flash::Traits<T_, kDqk_, kDv_, 8, 1, kBlockN_> {
     T weights[2][kColumns][kSlice_ + kPad];
     const T* latent[kBlockN_];  // rows of the tile; null: no such key
     const T* rope[kBlockN_];
+    flash::Work work;
   };
 };
 
@@ -178,8 +179,11 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
   if (first_query >= segment.q_len) return;
 
   const int warp_query = first_query + warp * 16;
-  const int row_position = segment.kv_len - segment.q_len + warp_query;
+  const int row_position =
+      warp_query < segment.q_len ? segment.kv_len - segment.q_len + warp_query : flash::kNowhere;
   const flash::Span span = flash::span_of<Tr::kBlockM>(a, segment, first_query, 0);
+  if (threadIdx.x == 0)
+    shared.work = {segment, span, head, 0, first_query};  // read behind the first barrier of the loop
   RowState<1, Tr::kDv> state;
   state.clear();
   const flash::PlainSource<T> queries{
@@ -198,12 +202,13 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
       expand_columns<Tr>(p, head, pass * Tr::kColumns, shared, warp, lane);
     }
     __syncthreads();  // K and V are complete
-    Scores<1, Tr::kBlockN> s;
-    flash::score_tile<T, Tr::kDqk, 1, Tr::kBlockN>(s, &shared.q[warp * 16][0], &shared.k[0][0], lane);
-    if (flash::needs_mask<16, Tr::kBlockN>(a, segment, span, tile, row_position))
-      flash::mask_tile<1, Tr::kBlockN>(s, a, segment, span, tile, row_position, nullptr, lane);
-    flash::softmax_step<1, Tr::kBlockN, Tr::kDv>(s, state, a.score_scale);
-    flash::value_tile<T, Tr::kDv, 1, Tr::kBlockN>(s, state, &shared.v[0][0], lane);
+    if (!flash::is_behind<16>(a, segment, tile, row_position)) {
+      Scores<1, Tr::kBlockN> s;
+      flash::score_tile<T, Tr::kDqk, 1, Tr::kBlockN>(s, &shared.q[warp * 16][0], &shared.k[0][0], lane);
+      flash::mask_scores<1, Tr::kBlockN>(s, a, shared.work, tile, row_position, lane);
+      flash::softmax_step<1, Tr::kBlockN, Tr::kDv>(s, state, a.score_scale);
+      flash::value_tile<T, Tr::kDv, 1, Tr::kBlockN>(s, state, &shared.v[0][0], lane);
+    }
     tile = flash::next_tile<Tr::kBlockN>(span, tile + Tr::kBlockN);
   }
   flash::store_rows<typename Tr::Base>(a, segment, state, warp_query, head, 0, lane);
