@@ -18,9 +18,9 @@ using kernels::expand::Variant;
 inline constexpr bool kLarge = MLA_ARCH_ID >= 90;
 
 template <class T, int kDqk, int kDv>
-struct Many : Traits<T, kDqk, kDv, kLarge ? 8 : 4, (kDv > 128 ? 1 : 2), kLarge ? 64 : 32, 2> {};
+struct Many : Traits<T, kDqk, kDv, kLarge ? 8 : 4, (kDv > 128 ? 1 : 2), kLarge ? 64 : 32> {};
 template <class T, int kDqk, int kDv>
-struct Few : Traits<T, kDqk, kDv, 1, 1, 32, 2> {};
+struct Few : Traits<T, kDqk, kDv, 1, 1, 32> {};
 
 template <class Tr>
 Tile tile_of() {

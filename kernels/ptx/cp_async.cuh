@@ -15,6 +15,11 @@ __device__ __forceinline__ void cp_async_16(std::uint32_t shared, const void* gl
                : "memory");
 }
 
+/// The same, all 16 bytes.
+__device__ __forceinline__ void cp_async_16(std::uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+
 /// cp.async.commit_group: the copies of this thread since the last one become a group.
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
