@@ -167,9 +167,13 @@ std::vector<std::size_t> telling_axes(std::span<const BenchRecord> records) {
 }
 
 void sort_by_axes(std::vector<BenchRecord>& records) {
-  const auto order = [](const BenchRecord& record) {
+  // Numbers before text, whose order is no order of lengths ("2k" < "512"); the backend last: rivals stand together.
+  const std::vector<Column> axes = axis_columns();
+  const auto batch = std::ranges::find(axes, "batch", &Column::key) - axes.begin();
+  const auto order = [batch](const BenchRecord& record) {
     std::vector<Cell> cells = axis_cells(record);
-    std::rotate(cells.begin(), cells.begin() + 1, cells.end());  // the backend last: rivals stand together
+    std::rotate(cells.begin() + batch, cells.begin() + batch + 1, cells.end());
+    std::rotate(cells.begin(), cells.begin() + 1, cells.end());
     return cells;
   };
   std::vector<std::pair<std::vector<Cell>, BenchRecord>> keyed;
