@@ -65,6 +65,14 @@ void add_cache(CLI::App& app, RequestOptions& request) {
   text(app, "--batched-tokens", request.batched_tokens, "COUNT", group, "Tokens of the largest prefill step");
   text(app, "--max-seqs", request.max_sequences, "COUNT", group,
        "Sequences of the largest step (sampler memory)");
+  text(app, "--speculative-tokens", request.speculative, "COUNT", group,
+       "Tokens drafted at a time; without it one if --mtp is given");
+  text(app, "--state-blocks", request.state_blocks, "one|aligned|all", group,
+       "Blocks of recurrent layers a sequence takes: vLLM's mamba_cache_mode none, align and all");
+  text(app, "--micro-batch", request.micro_batch, "COUNT", group,
+       "llama.cpp's n_ubatch: its window layers hold that much more");
+  text(app, "--window-sequences", request.window_sequences, "COUNT", group,
+       "llama.cpp's unified cache: sequences whose windows it holds");
   app.add_flag("--mtp", request.mtp, "Count the model's prediction layers too")->group(group);
 }
 

@@ -79,6 +79,15 @@ bool empty(const BarPanel& panel) {
     return std::ranges::any_of(bar.values, [](double value) { return std::isfinite(value); });
   });
 }
+/// One panel of many bars takes the room of two.
+bool wide(const Figure& figure) {
+  constexpr std::size_t kMany = 8;
+  return std::ranges::any_of(figure.panels, [](const auto& panel) {
+    const auto* bars = std::get_if<BarPanel>(&panel);
+    return bars != nullptr && bars->bars.size() > kMany;
+  });
+}
+
 bool empty(const LinePanel& panel) {
   return std::ranges::all_of(panel.series, [](const Series& series) { return series.points.empty(); });
 }
@@ -93,7 +102,7 @@ std::string figure_script(const Figure& figure, Picture picture) {
   if (drawn.empty()) throw Error(ErrorCode::kInvalidArgument, "there is nothing to draw: no number is known");
   const int columns = drawn.size() > 1 ? 2 : 1;
   const int rows = (static_cast<int>(drawn.size()) + columns - 1) / columns;
-  std::string out = terminal_line(picture, columns, rows) + style_lines();
+  std::string out = terminal_line(picture, std::max(columns, wide(figure) ? 2 : 1), rows) + style_lines();
   out += fmt::format("set multiplot layout {},{}\n", rows, columns);
   int block = 0;
   for (const auto* panel : drawn) {
