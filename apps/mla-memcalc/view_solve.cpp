@@ -137,6 +137,11 @@ Answer solve_answer(const Options& options) {
   }
   document.tables.push_back(plans_table({solution.plan}, {0}));
   add_warnings(document, solution.plan);
+  if (!question.layout_given && solution.plan.layout.gpus() > 1) {
+    document.notes.emplace_back(
+        "looked at all tp x dp inside nodes; 'mla-memcalc compare' looks at pp and dcp too, which may hold "
+        "more");
+  }
   if (options.formulas) document.tables.push_back(formulas_table(all_lines(solution.plan)));
   return answer;
 }

@@ -67,8 +67,12 @@ std::string draw(const LinePanel& panel, int& block) {
     plot += fmt::format("{}${} using 1:2 with linespoints title {}", plot.empty() ? "plot " : ", ", name,
                         gnuplot_quoted(series.name));
   }
-  out += axis_lines('x', xs) + axis_lines('y', ys);
-  out += "set format x '%.0b%B'\nset format y '%.1s%c'\nset bmargin 6\nset key outside below\n";
+  constexpr double kDoublings = 4;  // from here on the values are powers of two that people choose
+  const bool powers = xs.low > 0 && xs.high / xs.low >= kDoublings;
+  out += powers ? std::string("set logscale x 2\nset xrange [*:*]\n") : axis_lines('x', xs);
+  out += axis_lines('y', ys);
+  out += fmt::format("set format x '%.0b%B'\nset format y '%.1s%c'\nset bmargin {}\nset key outside below\n",
+                     5 + (panel.series.size() + 1) / 2);
   out += fmt::format("set xlabel {}\nset ylabel {}\nset title {}\n", gnuplot_quoted(panel.x_title),
                      gnuplot_quoted(panel.y_title), gnuplot_quoted(panel.title));
   return out + plot + '\n';
