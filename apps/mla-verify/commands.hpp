@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "mla/cache.hpp"
+#include "mla/layer.hpp"
 #include "program.hpp"
 
 namespace mla::verify_app {
@@ -48,7 +51,34 @@ struct MutantsRequest {
   cli::Output output;
 };
 
+/// mla-verify layer
+struct LayerRequest {
+  std::string weights;  ///< a safetensors file, an index, or their folder
+  std::int64_t layer = 0;
+  std::optional<int> block;       ///< LongCat: which of the layer's attentions; empty: all
+  std::string config;             ///< empty: config.json beside the weights
+  std::string hidden = "random";  ///< or a safetensors file
+  std::int64_t tokens = 32, start = 0;
+  std::uint64_t seed = 1;
+  std::vector<CacheFormat> caches{CacheFormat::kF64, CacheFormat::kBF16};
+  YarnRule rule = YarnRule::kTransformers;
+  bool f32_angles = false;
+  std::optional<double> norm_eps;  ///< empty: the configuration's
+  std::string backends = "all";
+  std::string save;
+  cli::Output output;
+};
+
+/// mla-verify index
+struct IndexRequest {
+  std::int64_t cases = 500;
+  std::uint64_t seed = 0;
+  cli::Output output;
+};
+
 int golden(const GoldenRequest& request);
+int index(const IndexRequest& request);
+int layer(const LayerRequest& request);
 int mutants(const MutantsRequest& request);
 int run(const RunRequest& request);
 int list_oracles(const OraclesRequest& request);

@@ -23,6 +23,8 @@ int main(int argc, char** argv) {
     return std::visit(Overloaded{[](const GoldenRequest& r) { return golden(r); },
                                  [](const RunRequest& r) { return run(r); },
                                  [](const OraclesRequest& r) { return list_oracles(r); },
+                                 [](const LayerRequest& r) { return layer(r); },
+                                 [](const IndexRequest& r) { return index(r); },
                                  [](const MutantsRequest& r) { return mutants(r); }},
                       request);
   });

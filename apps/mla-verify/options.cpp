@@ -117,6 +117,106 @@ CLI::App* add_mutants(CLI::App& root, MutantsRequest& request) {
   return app;
 }
 
+CLI::App* add_layer(CLI::App& root, LayerRequest& request) {
+  CLI::App* app = root.add_subcommand(
+      "layer", "Run one real MLA layer of a Hugging Face checkpoint through the reference and the backends");
+  cli::set_examples(*app, {"mla-verify layer --weights DeepSeek-V2-Lite --layer 3",
+                           "mla-verify layer --weights model.safetensors.index.json --layer 0 --tokens 64 "
+                           "--cache bf16,fp8_ds_mla",
+                           "mla-verify layer --weights model.safetensors --config minicpm3-4b --layer 1 "
+                           "--hidden states.safetensors"});
+  app->add_option("--weights", request.weights,
+                  "A safetensors file, a model.safetensors.index.json, or the folder of one")
+      ->type_name("FILE")
+      ->required()
+      ->group("Layer");
+  cli::often(count(*app, "--layer", request.layer, 100000, "Layer", "Which decoder layer, from 0"))
+      ->required();
+  app->add_option_function<std::string>(
+         "--block",
+         [&request](const std::string& text) {
+           request.block = static_cast<int>(count_within(text, "--block", 9));
+         },
+         "Which attention of the layer, where it has two (LongCat); otherwise all")
+      ->type_name("COUNT")
+      ->group("Layer");
+  cli::often(
+      app->add_option(
+             "--config", request.config,
+             "The model's config.json or a model that mla-memcalc knows; otherwise config.json beside the "
+             "weights")
+          ->type_name("MODEL")
+          ->group("Layer"));
+  app->add_option_function<std::string>(
+         "--rope-rule",
+         [&request](const std::string& text) {
+           request.rule = text == "deepseek" ? YarnRule::kDeepSeek
+                          : text == "vllm"   ? YarnRule::kVllm
+                                             : YarnRule::kTransformers;
+         },
+         "Whose reading of a YaRN configuration (docs/numerics.md)")
+      ->check(CLI::IsMember({"transformers", "deepseek", "vllm"}))
+      ->type_name("transformers|deepseek|vllm")
+      ->default_str("transformers")
+      ->group("Layer");
+  app->add_flag("--f32-angles", request.f32_angles,
+                "Rotary angles in single precision, as engines compute them")
+      ->group("Layer");
+  app->add_option_function<double>(
+         "--norm-eps",
+         [&request](const double& eps) {
+           if (!(eps > 0 && eps < 1)) {
+             throw Error(ErrorCode::kInvalidArgument,
+                         fmt::format("--norm-eps is {}, but must lie between 0 and 1", eps));
+           }
+           request.norm_eps = eps;
+         },
+         "Epsilon of the latent norms; otherwise rms_norm_eps of the configuration, as engines take it "
+         "(transformers "
+         "always takes 1e-6)")
+      ->type_name("NUMBER")
+      ->group("Layer");
+  cli::often(app->add_option(
+                    "--hidden", request.hidden,
+                    "Hidden states: random, or a safetensors file with 'hidden' [tokens, hidden] and perhaps "
+                    "'positions' and the expected 'out'")
+                 ->type_name("random|FILE")
+                 ->default_str(request.hidden)
+                 ->group("Input"));
+  cli::often(count(*app, "--tokens", request.tokens, 4096, "Input", "Random tokens"));
+  count(*app, "--start", request.start, 1000000000, "Input", "Position of the first token");
+  count(*app, "--seed", request.seed, INT64_MAX, "Input", "Which random tokens");
+  app->add_option_function<std::string>(
+         "--cache",
+         [&request](const std::string& text) {
+           request.caches.clear();
+           for (const std::string& word : spec::parse_words(text, "--cache")) {
+             request.caches.push_back(parse_cache_format(word));
+           }
+         },
+         "Cache formats that the backends are tried with")
+      ->type_name("FORMATS")
+      ->default_str("f64,bf16")
+      ->group("Backends");
+  backends(*app, request.backends);
+  app->add_option("--save", request.save,
+                  "Write out, attention, lse, rows and q of the reference to a safetensors file")
+      ->type_name("FILE")
+      ->group("Output");
+  cli::add_output_options(*app, request.output);
+  return app;
+}
+
+CLI::App* add_index(CLI::App& root, IndexRequest& request) {
+  CLI::App* app = root.add_subcommand(
+      "index", "Check index builders, host and device, against their definitions and each other");
+  cli::set_examples(*app, {"mla-verify index", "mla-verify index --cases 20000 --seed 7"});
+  count(*app, "--cases", request.cases, 100000000, "Cases", "Random batches for each check");
+  count(*app, "--seed", request.seed, INT64_MAX, "Cases", "Seed of the first one");
+  cli::add_output_options(*app, request.output);
+  return app;
+}
+
 }  // namespace
 
 Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) {
@@ -124,6 +224,8 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
   RunRequest run;
   OraclesRequest oracles;
   MutantsRequest mutants;
+  LayerRequest layer;
+  IndexRequest index;
   CLI::App app("", "mla-verify");
   cli::setup_root(app, "Does this backend compute the attention it claims to?",
                   {"mla-verify golden tests/golden", "mla-verify run",
@@ -131,6 +233,8 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
   add_golden(app, golden);
   CLI::App* run_app = add_run(app, run);
   CLI::App* mutants_app = add_mutants(app, mutants);
+  CLI::App* layer_app = add_layer(app, layer);
+  CLI::App* index_app = add_index(app, index);
   CLI::App* oracles_app =
       app.add_subcommand("oracles", "List the checks that need no reference and what each expects");
   cli::add_output_options(*oracles_app, oracles.output);
@@ -139,6 +243,8 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
   if (run_app->parsed()) return run;
   if (oracles_app->parsed()) return oracles;
   if (mutants_app->parsed()) return mutants;
+  if (layer_app->parsed()) return layer;
+  if (index_app->parsed()) return index;
   return golden;
 }
 
