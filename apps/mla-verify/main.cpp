@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
   using namespace mla::verify_app;
   return cli::guard("mla-verify", [&] {
     std::optional<int> exit_code;
-    const Request request = read_command_line(argc, argv, exit_code);
+    const verify_app::Request request = read_command_line(argc, argv, exit_code);
     if (exit_code) return *exit_code;
     cli::install_interrupt_handler();
     return std::visit(Overloaded{[](const GoldenRequest& r) { return golden(r); },

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include <algorithm>
+
 #include "mla/device_ops.hpp"
 #include "mla/memory.hpp"
 #include "verify/index_check.hpp"
