@@ -153,6 +153,37 @@ TEST(PlanCases, InputsThatCannotBeAreSentences) {
   has(R"({"mamba_cache_mode": "some", "available_kv_gib_per_rank": 1.0})", "none, align and all");
 }
 
+TEST(PlanCases, WeightsOfExpertsAndOfTheRest) {
+  // DeepSeek-V3 at TP8 with NVFP4 experts and fp8 attention and dense FFNs: 45.99 GiB.
+  const std::string text =
+      R"([{"id": "a", "model": "v3", "config": {"attention": "mla", "num_hidden_layers": 61,
+    "num_attention_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "hidden_size": 7168, "first_k_dense_replace": 3, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "intermediate_size": 18432, "vocab_size": 129280,
+    "max_position_embeddings": 163840}, "engine": {"name": "vllm", "version": "0.11"},
+    "inputs": {"tp": 8, "weight_dtype": "nvfp4 experts + fp8"}, "expected": {"weights_gib": 45.99}}])";
+  EXPECT_EQ(check_case(spec::parse_cases(text, "test").front()).front().verdict, Verdict::kAgrees);
+}
+
+TEST(PlanCases, TotalsAndPaddedContexts) {
+  const auto verdict = [](const std::string& engine, const std::string& inputs, const std::string& expected) {
+    const std::string text =
+        R"([{"id": "a", "model": "m", "config": {"attention": "gqa", "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}, "engine": {"name": ")" +
+        engine + R"("}, "inputs": )" + inputs + R"(, "expected": )" + expected + "}]";
+    return check_case(spec::parse_cases(text, "test").front()).front().verdict;
+  };
+  // 40 GiB over 4 ranks: 10 GiB / (32,768 B x 16) = 20,480 blocks of 16.
+  EXPECT_EQ(verdict("vllm", R"({"tp": 4, "available_kv_gib_total": 40.0, "block_size": 16})",
+                    R"({"num_blocks": 20480})"),
+            Verdict::kAgrees);
+  // llama.cpp pads 1000 to 1024 cells: 1024 x 131,072 B = 128 MiB; Ollama is llama.cpp.
+  EXPECT_EQ(verdict("llama.cpp", R"({"n_ctx": 1000})", R"({"kv_mib": 128.0})"), Verdict::kAgrees);
+  EXPECT_EQ(verdict("ollama", R"({"n_ctx": 1000})", R"({"kv_mib": 128.0})"), Verdict::kAgrees);
+  // LMCache: a chunk of 256 tokens is 32 MiB.
+  EXPECT_EQ(verdict("lmcache", R"({"kv_tokens": 256})", R"({"kv_mib": 32.0})"), Verdict::kAgrees);
+}
+
 TEST(PlanCases, DraftersAddTheirLayers) {
   // EAGLE adds a layer: 5 x 2 heads x 128 x 2 B instead of 4.
   const std::string text =
