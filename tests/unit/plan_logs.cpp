@@ -2,6 +2,7 @@
 // Published cases, log excerpts and traces: what the planner makes of numbers that real engines printed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -344,6 +345,26 @@ TEST(PlanExplain, NearMissesSayHowFar) {
   }
 }
 
+TEST(PlanExplain, TheArithmeticIsSaid) {
+  const auto said = [](const char* file, const char* model, const char* part) {
+    const Explanation out = explain(read_log(log_text(file)), load_model(model));
+    const bool found = std::any_of(out.sentences.begin(), out.sentences.end(), [&](const std::string& one) {
+      return one.find(part) != std::string::npos;
+    });
+    EXPECT_TRUE(found) << file << ": " << part << " is not in " << out.sentences.at(1);
+  };
+  // 61 x 1,152 B x 64
+  said("vllm_kimi_k2_tp8.log", "kimi-k2-thinking",
+       "a block of 64 tokens takes 4,497,408 B on a rank: a token takes 61 layers x (512 + 64) x 2 B; the "
+       "engine "
+       "logs blocks x 64 as tokens");
+  said("vllm_dcp8.log", "deepseek-r1", "blocks x 64 x dcp 8");
+  said("vllm_v3_concurrency_tokens.log", "deepseek-v3", "int(concurrency x maximum length)");
+  said("vllm_kimi_linear_tp2.log", "kimi-linear", "blocks // 4 groups x 960");
+  said("sglang_v32_dp8.log", "deepseek-v3.2", "61 layers x (128 + 4 scale) B");
+  said("ik_llama_r1_q8.log", "deepseek-r1", "61 layers x (512 + 64) x 34/32 B");
+}
+
 TEST(PlanExplain, ANumberAloneSaysWhatItWouldMean) {
   // 715,072 x 70,272 B = 46.798 GiB, half of it in fp8, 61 x 656 B a token = 26.65 GiB in fp8_ds_mla.
   const Explanation tokens = explain(read_log("GPU KV cache size: 715,072 tokens"), test::kimi_k2());
@@ -355,6 +376,11 @@ TEST(PlanExplain, ANumberAloneSaysWhatItWouldMean) {
   EXPECT_NE(budget.sentences.at(1).find("10.00 GiB hold 81,920 tokens as bf16, 163,840 tokens as fp8"),
             std::string::npos)
       << budget.sentences.at(1);
+  // Kimi-Linear on one GPU: pages of 1920 x 1,152 B, 7 a block, a quarter of the blocks for each group:
+  // 2.30 GiB / (7 x 1,152 x 4) = 76,562.7 tokens.
+  const Explanation hybrid = explain(read_log("Available KV cache memory: 2.30 GiB"), test::kimi_linear());
+  EXPECT_NE(hybrid.sentences.at(1).find("2.30 GiB hold 76,562 tokens as bf16"), std::string::npos)
+      << hybrid.sentences.at(1);
 }
 
 TEST(PlanExplain, ALineOfAnotherModelIsNotExplained) {

@@ -172,6 +172,38 @@ void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypoth
   }
 }
 
+/// The arithmetic behind the numbers: what a block or token takes, and what the engine calls tokens.
+void explain_arithmetic(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
+                        const Trial& trial, Explanation& out) {
+  const bool matches = std::any_of(out.numbers.begin(), out.numbers.end(), [](const Explained& number) {
+    return number.matches && number.logged.kind != LogKind::kWeights;
+  });
+  if (!matches) return;
+  std::string formula;
+  for (const Line& line : cache_cost(model, best.format, best.engine, best.layout.tp, best.with_mtp).lines) {
+    formula += (formula.empty() ? "" : " + ") + line.formula;
+  }
+  if (best.engine.pools != PoolKind::kSharedBlocks) {
+    out.sentences.push_back(fmt::format("on a rank a token takes {}", formula));
+    return;
+  }
+  std::string text =
+      fmt::format("a block of {} tokens takes {} B on a rank{}: a token takes {}", num(trial.block()),
+                  num(trial.block_bytes()), best.layout.pp > 1 ? " of the first stage" : "", formula);
+  if (first(log, LogKind::kTokens) != nullptr) {
+    if (best.engine.token_count == TokenCount::kConcurrency) {
+      text += "; the engine logs int(concurrency x maximum length) as tokens";
+    } else if (trial.groups() > 1) {
+      text += fmt::format("; the engine logs blocks // {} groups x {} as tokens", trial.groups(),
+                          num(trial.smallest_block()));
+    } else {
+      text += fmt::format("; the engine logs blocks x {}{} as tokens", num(trial.block()),
+                          best.layout.dcp > 1 ? fmt::format(" x dcp {}", best.layout.dcp) : "");
+    }
+  }
+  out.sentences.push_back(std::move(text));
+}
+
 /// What a number alone would mean under the usual cache formats.
 void explain_alone(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
                    Explanation& out) {
@@ -185,6 +217,7 @@ void explain_alone(const LogReading& log, const ModelConfig& model, const Hypoth
     other.format = find_kv_format(format);
     try {
       const Trial trial(log, model, other);
+      if (!(trial.implied_gib(1) > 0)) continue;
       const std::string one =
           tokens ? fmt::format("{:.2f} GiB", trial.implied_gib(number->value))
                  : fmt::format("{} tokens",
@@ -284,6 +317,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   }
   if (planned == 0) explain_alone(log, model, *best, out);
   const Trial trial(log, model, *best);
+  explain_arithmetic(log, model, *best, trial, out);
   explain_lines(log, out);
   explain_contradictions(log, *best, trial, out);
   explain_fault(*best, trial, out);
