@@ -483,38 +483,5 @@ TEST(PlanLengths, FormsOfATrace) {
   bad("{\"prompt_len\": 5,\n", {"line 1", "JSON"});
 }
 
-TEST(PlanLengths, EqualRequestsAreThePlan) {
-  // All requests 4096 long: expected concurrency is usable blocks / 64, and nothing is wasted.
-  const PlanRequest request = test::logged_budget("vllm", test::gib(40), 4096);
-  const std::vector<RequestLengths> trace(50, {4000, 96});
-  const LengthReport report = plan_lengths(test::deepseek_v3(), request, trace);
-  const std::int64_t usable = test::gib(40) / (70272 * 64) - 1;
-  EXPECT_NEAR(report.at_full_length, static_cast<double>(usable) / 64, 1e-9);
-  EXPECT_EQ(report.tail, usable / 64);
-  EXPECT_EQ(report.worst_case, usable / 64);
-  EXPECT_EQ(report.paging_waste, 0);
-  EXPECT_EQ(report.too_long, 0);
-  EXPECT_EQ(report.p50, 4096);
-  EXPECT_GE(report.running, report.at_full_length - 1e-9);
-}
-
-TEST(PlanLengths, MixedRequestsByHand) {
-  // Lengths 64 and 65 in blocks of 64: 1 and 2 blocks; mean 1.5; 129 tokens in 192 slots.
-  const PlanRequest request = test::logged_budget("vllm", 70272LL * 64 * 101, 4096);
-  const std::vector<RequestLengths> trace{{60, 4}, {61, 4}};
-  const LengthReport report = plan_lengths(test::deepseek_v3(), request, trace);
-  EXPECT_DOUBLE_EQ(report.at_full_length, 100 / 1.5);
-  EXPECT_DOUBLE_EQ(report.paging_waste, 1 - 129.0 / 192);
-  EXPECT_DOUBLE_EQ(report.mean, 64.5);
-  // n x 1.5 + 2.3263 x 0.5 x sqrt(n) <= 100: n = 60.58
-  EXPECT_EQ(report.tail, 60);
-  // At half of the answer, 62 and 63 tokens: one block each.
-  EXPECT_DOUBLE_EQ(report.running, 100);
-  const std::vector<RequestLengths> long_one{{4096, 1}, {10, 10}};
-  EXPECT_EQ(plan_lengths(test::deepseek_v3(), request, long_one).too_long, 1);
-  expect_error([&] { return plan_lengths(test::deepseek_v3(), request, {}); }, ErrorCode::kInvalidArgument,
-               {"no request"});
-}
-
 }  // namespace
 }  // namespace mla::capacity
