@@ -23,7 +23,8 @@ struct RunRequest {
   std::string suite = "quick";     ///< a name, or a file of cases
   std::vector<std::string> cases;  ///< given as text; then no suite is run
   std::string backends = "all";
-  std::string filter;  ///< regular expression over the cases' texts
+  std::vector<std::string> peers;  ///< command lines of kernels in other processes
+  std::string filter;              ///< regular expression over the cases' texts
   std::uint64_t seed = 1;
   int show = 20;     ///< passing cases shown in a table
   int repeats = 10;  ///< of the oracle that wants equal bits

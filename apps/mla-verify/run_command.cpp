@@ -66,10 +66,18 @@ void print_cases(const Suite& suite) {
   cli::write_stdout(text);
 }
 
+/// Backends and peers as one list of names.
+std::string participant_names(const RunRequest& request) {
+  std::string names = request.peers.empty() || request.backends != "all" ? request.backends : "";
+  for (const std::string& peer : request.peers)
+    names += fmt::format("{}peer:{}", names.empty() ? "" : ",", peer);
+  return names;
+}
+
 }  // namespace
 
 int run(const RunRequest& request) {
-  const verify::Participants participants = verify::choose_participants(request.backends);
+  const verify::Participants participants = verify::choose_participants(participant_names(request));
   if (participants.ready.empty()) {
     throw Error(ErrorCode::kDevice, "no backend can run on this machine",
                 participants.left_out.empty() ? std::string() : participants.left_out.front().second);

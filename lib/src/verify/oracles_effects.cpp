@@ -158,7 +158,8 @@ OracleOutcome oracle_splits(const OracleSubject& subject) {
 }
 
 OracleOutcome oracle_chunks(const OracleSubject& subject) {
-  if (unit_roundoff(subject.base.shape.out_dtype) > unit_roundoff(DType::kF32)) {
+  const DType computed_in = subject.backend->rounding(subject.base.shape).accumulate;
+  if (unit_roundoff(subject.base.shape.out_dtype) > unit_roundoff(computed_in)) {
     return OracleOutcome::not_for("outputs of this type are rounded too coarsely to be merged");
   }
   const Case whole_case = closest(subject, open_request(subject.base, 1, kKeys));

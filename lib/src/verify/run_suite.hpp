@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@ namespace mla::verify {
 struct Participant {
   const Backend* backend = nullptr;
   Machine machine;
+  std::shared_ptr<const Backend> owned{};  ///< a peer's process lives as long as the participant
 };
 
 /// The backends of a run and why others are left out.
@@ -25,7 +27,8 @@ struct Participants {
 };
 
 /// `names`: "all", or names joined by commas. Device backends without a device are left out of "all"; named ones throw
-/// kDevice. Throws kInvalidArgument with a did-you-mean hint for an unknown name.
+/// kDevice. "peer:FILE" is a kernel in another process (peers/PROTOCOL.md); one that skips throws kUnsupported with its
+/// sentence. Throws kInvalidArgument with a did-you-mean hint for an unknown name.
 [[nodiscard]] Participants choose_participants(std::string_view names);
 
 struct RunHooks {
