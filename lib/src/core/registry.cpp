@@ -74,16 +74,4 @@ std::vector<Candidate> candidates(const AttentionShape& shape, const Device& dev
   return answers;
 }
 
-const Backend& choose_backend(const AttentionShape& shape, const Device& device) {
-  const std::vector<Candidate> answers = candidates(shape, device);
-  const auto first =
-      std::find_if(answers.begin(), answers.end(), [](const Candidate& c) { return c.support.ok; });
-  if (first != answers.end()) return *first->backend;
-  std::string message =
-      fmt::format("no backend of this build can run '{}' on {}", to_text(shape), device.name);
-  for (const Candidate& c : answers)
-    message += fmt::format("\n  {}: {}", c.backend->info().name, c.support.why);
-  throw Error(ErrorCode::kUnsupported, message);
-}
-
 }  // namespace mla
