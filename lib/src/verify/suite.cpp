@@ -44,6 +44,33 @@ std::vector<Case> far_cases(std::uint64_t seed) {
   return {c, small_blocks};
 }
 
+/// Prefill in 16 bits with W_UK and W_UV, which a pairwise design over all types and spaces rarely brings together: the
+/// usual widths, causal behind contexts and full, lengths around tiles, empty and short requests between long ones.
+std::vector<Case> prefill_cases(bool wide, std::uint64_t seed) {
+  constexpr MlaDims kDims[] = {
+      {2, 512, 64, 128, 128}, {3, 256, 32, 64, 64}, {1, 512, 64, 192, 256}, {2, 512, 0, 128, 128}};
+  std::vector<Case> cases;
+  for (const MlaDims& dims : kDims) {
+    Case c;
+    c.shape.phase = Phase::kPrefill;
+    c.shape.space = QuerySpace::kHead;
+    c.shape.dims = dims;
+    const auto add = [&](std::vector<Request> batch) {
+      c.seed = seed + cases.size();
+      c.shape.batch = std::move(batch);
+      cases.push_back(c);
+    };
+    add({{33, 97}, {1, 0}, {65, 65}, {1, 130}});
+    if (wide) add({{255, 255}, {256, 700}, {257, 257}, {3, 1025}});
+    c.shape.mask.causal = false;
+    c.shape.q_dtype = c.shape.out_dtype = DType::kF16;
+    c.shape.cache = CacheFormat::kF16;
+    c.shape.block_size = 16;
+    add({{31, 31}, {2, 64}, {128, 129}});
+  }
+  return cases;
+}
+
 const Extent& extent_of(std::string_view name) {
   for (const Extent& extent : kExtents) {
     if (extent.name == name) return extent;
@@ -92,6 +119,7 @@ Suite make_suite(std::string_view name, std::span<const Backend* const> backends
   suite.pairs = design.pairs;
   suite.covered = design.covered;
   suite.cases = far_cases(seed);
+  for (Case& c : prefill_cases(extent.wide, seed)) suite.cases.push_back(std::move(c));
   for (std::size_t i = 0; i < design.rows.size(); ++i) {
     if (const std::optional<Case> c = build(axes, design.rows[i], seed + i)) suite.cases.push_back(*c);
   }
