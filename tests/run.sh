@@ -4,7 +4,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/../cmake/setup.sh"
 
 say "1/3 Packages"
-mla_packages python3 python3-jsonschema
+mla_packages python3 python3-jsonschema python3-numpy
 say "2/3 Build"
 mla_build
 say "3/3 Tests"

@@ -18,6 +18,7 @@ struct RunRequest {
   std::string filter;
   std::string out;           ///< folder; empty: results/<device>/<date>-<name>; "none": nothing is kept
   std::string gbench_json;   ///< file, or empty
+  std::string gpu;           ///< ordinal, "none", or empty: the first there is
   std::string device;        ///< a described GPU to model instead of measuring, or empty
   std::string crossover;     ///< axis to bisect instead of sweeping, or empty
   std::string memory_limit;  ///< size, or empty: half of what is free
@@ -57,6 +58,7 @@ struct RerunRequest {
   std::string fail_on = "slower";
   std::string max_time, noise;  ///< as in run, or empty
   std::string out = "none";
+  std::string gpu;  ///< as in run
   std::string memory_limit;
   std::string command_line;
   cli::Output output;
@@ -64,9 +66,12 @@ struct RerunRequest {
 [[nodiscard]] int answer(const RerunRequest& request);
 
 struct ListRequest {
-  std::string what;    ///< backends, models, gpus, specs, axes
-  std::string shape;   ///< backends: answer for this shape, with reasons
-  bool names = false;  ///< one name a line, for shells
+  std::string what;      ///< backends, models, gpus, specs, axes
+  bool explain = false;  ///< backends: answer for a shape, with reasons
+  std::string shape;     ///< that shape, or empty: one decode step of `model`
+  std::string model;     ///< name, or empty: the default of a sweep
+  std::string gpu;       ///< backends: ordinal of a real GPU, or a described one; empty: the first there is
+  bool names = false;    ///< one name a line, for shells
   cli::Output output;
 };
 [[nodiscard]] int answer(const ListRequest& request);

@@ -57,7 +57,7 @@ Range range_of(const std::string& axis_name, const spec::SweepSpec& spec) {
 /// The two points of one x, the backends in the order given.
 spec::Sweep sweep_at(spec::SweepSpec spec, const std::string& axis, std::int64_t x) {
   spec::override_setting(spec, axis, fmt::format("{}", x), spec::Level::kFlag, "--find-crossover");
-  spec::Sweep sweep = spec::resolve(spec, backends_here());
+  spec::Sweep sweep = spec::resolve(spec, backends_here(find_gpu({})));
   std::ranges::sort(sweep.points, {}, &spec::SweepPoint::position);
   if (sweep.points.size() != 2 || sweep.points[0].shape != sweep.points[1].shape ||
       sweep.points[0].backend == sweep.points[1].backend) {

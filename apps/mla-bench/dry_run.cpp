@@ -6,13 +6,15 @@
 #include "commands.hpp"
 #include "mla/backend.hpp"
 #include "mla/device.hpp"
+#include "run/device_inputs.hpp"
 #include "run/point.hpp"
 #include "run/work.hpp"
 #include "sweep_view.hpp"
 
 namespace mla::bench {
 
-int dry_run(const spec::Sweep& sweep, double memory_limit, cli::Output output) {
+int dry_run(const spec::Sweep& sweep, double memory_limit, const std::optional<Device>& gpu,
+            cli::Output output) {
   report::Table table{"points",
                       "",
                       {{"backend", "backend"},
@@ -26,15 +28,18 @@ int dry_run(const spec::Sweep& sweep, double memory_limit, cli::Output output) {
                        {"supported", "runs"},
                        {"reason", "why not"}},
                       {}};
-  const Device host = host_device();
   std::size_t runnable = 0;
   double largest = 0;
   for (const spec::SweepPoint& point : sweep.points) {
     const Backend& backend = get_backend(point.backend);
     const run::Work work = run::count_work(point.shape);
-    const double bytes = run::estimated_bytes(point.shape);
-    Support support = backend.supports(point.shape, host);
-    if (support && bytes > memory_limit) {
+    const bool on_device = backend.info().on_device;
+    const double bytes = on_device ? run::set_bytes(point.shape) : run::estimated_bytes(point.shape);
+    Support support = run::supports_here(backend, point, gpu ? &*gpu : nullptr);
+    if (support && on_device && bytes > static_cast<double>(gpu->memory_bytes)) {
+      support = Support::no(fmt::format("its inputs need about {} of GPU memory", report::human_gib(bytes)));
+    }
+    if (support && !on_device && bytes > memory_limit) {
       support = Support::no(fmt::format("its inputs need about {} of memory, {} are allowed",
                                         report::human_gib(bytes), report::human_gib(memory_limit)));
     }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <optional>
+#include <utility>
+
 #include "commands.hpp"
 #include "core/text.hpp"
 #include "mla/backend.hpp"
@@ -8,6 +11,7 @@
 #include "mla/error.hpp"
 #include "mla/model.hpp"
 #include "mla/plugin_host.hpp"
+#include "session.hpp"
 #include "spec/sweep.hpp"
 
 namespace mla::bench {
@@ -16,18 +20,52 @@ namespace {
 using report::Cell;
 using report::Table;
 
-/// Where a backend would run here; a sentence where it cannot run at all.
-Support machine_support(const Backend& backend) {
-  return backend.info().on_device ? Support::no("it needs a GPU, and this program sees none")
-                                  : Support::yes();
+/// The GPU that device backends are asked about: one of this machine by number, a described one by name, or the first there is.
+struct ChosenGpu {
+  std::optional<Device> device;
+  std::string why_none;
+};
+ChosenGpu choose_gpu(const std::string& text) {
+  const bool number = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!text.empty() && !number && text != "none") return {load_device(text), {}};
+  ChosenGpu chosen{find_gpu(text), {}};
+  if (!chosen.device) chosen.why_none = text == "none" ? "none is to be used" : real_devices().why_none;
+  return chosen;
 }
 
-Table backends_table(const std::string& shape_text) {
+/// Whether a backend runs on this machine as it is.
+Support runs_here(const Backend& backend, const ChosenGpu& gpu) {
+  if (!backend.info().on_device) return Support::yes();
+  if (!gpu.device) return Support::no("it needs a GPU, and " + gpu.why_none);
+  if (gpu.device->origin == DeviceOrigin::kReal) return Support::yes();
+  return Support::no(fmt::format("{} is only described", gpu.device->title));
+}
+
+/// The shape to answer for: that of --explain, or one decode step of --model.
+std::optional<AttentionShape> asked_shape(const ListRequest& request) {
+  if (!request.explain && request.model.empty()) return std::nullopt;
+  if (!request.shape.empty()) {
+    if (!request.model.empty())
+      throw Error(ErrorCode::kInvalidArgument, "--explain SHAPE and --model say the same thing twice",
+                  "give one");
+    AttentionShape shape = parse_shape(request.shape);
+    validate(shape);
+    return shape;
+  }
+  spec::SweepSpec spec = spec::default_spec();
+  if (!request.model.empty())
+    spec::override_setting(spec, "model", request.model, spec::Level::kFlag, "--model");
+  const std::vector<std::string> any{"any"};
+  return spec::resolve(spec, any).points.front().shape;
+}
+
+Table backends_table(const ListRequest& request) {
+  const ChosenGpu gpu = choose_gpu(request.gpu);
+  const std::optional<AttentionShape> shape = asked_shape(request);
   Table table{"backends", "", {{"backend", "backend"}, {"strategy", "strategy"}, {"runs_here", "here"}}, {}};
-  std::optional<AttentionShape> shape;
-  if (!shape_text.empty()) {
-    shape = parse_shape(shape_text);
-    validate(*shape);
+  if (shape) {
+    table.title =
+        fmt::format("{}, on {}", to_text(*shape), gpu.device ? gpu.device->title : "this processor");
     table.columns.push_back({"supported", "shape"});
   }
   table.columns.push_back({"reason", "why not"});
@@ -35,11 +73,13 @@ Table backends_table(const std::string& shape_text) {
   table.columns.push_back({"summary", "idea"});
   for (const Backend* backend : backends()) {
     const BackendInfo& info = backend->info();
-    const Support here = machine_support(*backend);
+    const Support here = runs_here(*backend, gpu);
     std::string reason = here.why;
     std::vector<Cell> row{std::string(info.name), std::string(info.strategy), here.ok};
     if (shape) {
-      const Support support = backend->supports(*shape, host_device());
+      const bool nowhere = info.on_device && !gpu.device;
+      const Support support =
+          nowhere ? here : backend->supports(*shape, info.on_device ? *gpu.device : host_device());
       row.emplace_back(support.ok);
       if (!support.ok) reason = support.why;
     }
@@ -127,10 +167,13 @@ Table axes_table() {
 }
 
 Table table_of(const ListRequest& request) {
-  if (request.what == "backends") return backends_table(request.shape);
-  if (!request.shape.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("--explain is about backends, not {}", request.what));
+  if (request.what == "backends") return backends_table(request);
+  for (const auto& [given, name] : {std::pair{request.explain, "--explain"},
+                                    {!request.model.empty(), "--model"},
+                                    {!request.gpu.empty(), "--gpu"}}) {
+    if (given)
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("{} is about backends, not {}", name, request.what));
   }
   if (request.what == "models") return models_table();
   if (request.what == "gpus") return gpus_table();

@@ -51,6 +51,10 @@ void add_run(CLI::App& root, RunRequest& request) {
                   "Only points whose name matches this expression (-REGEX: does not)")
       ->type_name("REGEX")
       ->group("Workload");
+  app->add_option("--gpu", request.gpu, "GPU to run device backends on, by number; none: CPU backends only")
+      ->type_name("ORDINAL")
+      ->default_str("the first there is")
+      ->group("Workload");
   app->add_option("--device", request.device,
                   "Model a described GPU (its floors) instead of measuring this machine")
       ->type_name("GPU")
@@ -170,6 +174,7 @@ void add_rerun(CLI::App& root, RerunRequest& request) {
                  ->group("What"));
   add_comparison_options(*app, request.threshold, request.fail_on);
   cli::add_plugin_option(*app);
+  app->add_option("--gpu", request.gpu, "As in run")->type_name("ORDINAL")->group("Measurement");
   app->add_option("--noise", request.noise, "As in run")->type_name("PERCENT")->group("Measurement");
   app->add_option("--max-time", request.max_time, "As in run")->type_name("DURATION")->group("Measurement");
   app->add_option("--memory-limit", request.memory_limit, "As in run")
@@ -191,9 +196,22 @@ void add_list(CLI::App& root, ListRequest& request) {
       ->type_name("backends|models|gpus|specs|axes")
       ->required()
       ->group("What");
-  cli::often(app->add_option("--explain", request.shape, "Backends: can they do this shape, and if not, why")
-                 ->type_name("SHAPE")
-                 ->group("What"));
+  CLI::Option* explain =
+      app->add_option("--explain", request.shape,
+                      "Backends: can they do this shape (or decode with --model), if not, why")
+          ->type_name("SHAPE")
+          ->expected(0, 1)
+          ->group("What");
+  cli::often(explain);
+  app->parse_complete_callback([&request, explain] { request.explain = explain->count() > 0; });
+  app->add_option("--model", request.model,
+                  "Backends: answer for one request of 4k keys decoded with this model")
+      ->type_name("MODEL")
+      ->group("What");
+  app->add_option("--gpu", request.gpu, "Backends: a GPU here by number, or one that is only described")
+      ->type_name("GPU")
+      ->default_str("the first there is")
+      ->group("What");
   cli::add_plugin_option(*app);
   app->add_flag("--names", request.names, "Only names, one a line")->group("Output");
   cli::add_output_options(*app, request.output);

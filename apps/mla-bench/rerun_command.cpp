@@ -21,6 +21,7 @@ spec::SweepPoint point_of(const BenchRecord& record) {
   point.model = record.model;
   point.options.num_splits = static_cast<std::int32_t>(record.num_splits);
   point.options.threads = static_cast<std::int32_t>(record.threads);
+  point.step = record.work == "step";
   point.caches = record.cache_state == "warm" ? spec::Caches::kWarm : spec::Caches::kCold;
   return point;
 }
@@ -72,8 +73,9 @@ int answer(const RerunRequest& request) {
   const std::map<std::int64_t, spec::Sweep> sweeps = sweeps_of(file.records, spec::measure_of(spec));
   run::SweepOptions options;
   options.memory_limit = memory_limit(request.memory_limit);
-  Keeper keeper(request.out, false, spec);
-  const Session session(request.command_line, request.output);
+  const std::optional<Device> gpu = find_gpu(request.gpu);
+  Keeper keeper(request.out, false, spec, device_slug(gpu));
+  const Session session(request.command_line, request.output, gpu);
   keeper.keep(session.environment());
   std::vector<BenchRecord> now;
   bool interrupted = false;

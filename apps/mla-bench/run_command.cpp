@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <optional>
 
 #include "commands.hpp"
 #include "core/text.hpp"
@@ -104,7 +105,7 @@ int modelled(const RunRequest& request, const spec::SweepSpec& spec) {
   std::vector<BenchRecord> records;
   for (const spec::SweepPoint& point : sweep.points)
     records.push_back(run::model_point(point, device, sweep.name));
-  Keeper keeper(request.out.empty() || request.dry_run ? "none" : request.out, false, spec);
+  Keeper keeper(request.out.empty() || request.dry_run ? "none" : request.out, false, spec, device.name);
   for (const BenchRecord& record : records) keeper.keep(record);
   run::SweepOutcome outcome{records, false};
   show(request, sweep, std::move(records),
@@ -123,8 +124,9 @@ int crossover(const RunRequest& request, const spec::SweepSpec& spec) {
   run::SweepOptions options;
   options.memory_limit = memory_limit(request.memory_limit);
   check_crossover(request.crossover, spec);
-  Keeper keeper(request.out, false, spec);
-  const Session session(request.command_line, request.output);
+  const std::optional<Device> gpu = find_gpu(request.gpu);
+  Keeper keeper(request.out, false, spec, device_slug(gpu));
+  const Session session(request.command_line, request.output, gpu);
   keeper.keep(session.environment());
   return find_crossover(request.crossover, spec, options, keeper, session, request.output);
 }
@@ -140,14 +142,15 @@ int answer(const RunRequest& request) {
   }
   if (!request.device.empty()) return modelled(request, spec);
   if (!request.crossover.empty()) return crossover(request, spec);
-  const spec::Sweep sweep = spec::resolve(spec, backends_here());
+  const std::optional<Device> gpu = find_gpu(request.gpu);
+  const spec::Sweep sweep = spec::resolve(spec, backends_here(gpu));
   for (const spec::SweepPoint& point : sweep.points)
     static_cast<void>(get_backend(point.backend));  // names a typo
   run::SweepOptions options;
   options.driver.filter = request.filter;
   options.driver.json_out = request.gbench_json;
   options.memory_limit = memory_limit(request.memory_limit);
-  if (request.dry_run) return dry_run(sweep, options.memory_limit, request.output);
+  if (request.dry_run) return dry_run(sweep, options.memory_limit, gpu, request.output);
 
   std::vector<BenchRecord> records = earlier_records(request, options);
   const std::size_t total = run::count_points(sweep, options);
@@ -156,18 +159,13 @@ int answer(const RunRequest& request) {
                 fmt::format("no point of the sweep matches the filter {}", text::quoted(request.filter)),
                 "--dry-run shows the points");
   }
-  Keeper keeper(request.out, request.resume,
-                spec);  // before the machine is looked at: a bad folder is told at once
-  const Session session(request.command_line, request.output);
+  // Before the machine is looked at: a bad folder is told at once.
+  Keeper keeper(request.out, request.resume, spec, device_slug(gpu));
+  const Session session(request.command_line, request.output, gpu);
   keeper.keep(session.environment());
   const run::SweepOutcome outcome = session.measure(sweep, options, &keeper);
   records.insert(records.end(), outcome.records.begin(), outcome.records.end());
-  const run::HostCeilings& c = session.ceilings();
-  show(request, sweep, std::move(records),
-       fmt::format("ceilings measured in this run: {:.1f} GB/s of memory reads, {:.0f} GFLOP/s f32, {:.0f} "
-                   "GFLOP/s f64",
-                   c.read_bytes_per_s / 1e9, c.f32_flops / 1e9, c.f64_flops / 1e9),
-       keeper.folder());
+  show(request, sweep, std::move(records), session.ceilings_text(), keeper.folder());
   if (outcome.interrupted) {
     fmt::print(stderr, "mla-bench: interrupted after {} of {} points{}\n", outcome.records.size(), total,
                keeper.folder().empty()

@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 
+#include "core/text.hpp"
 #include "mla/backend.hpp"
+#include "mla/error.hpp"
+#include "mla/plugin_host.hpp"
 #include "run/environment.hpp"
 #include "run/threads.hpp"
 #include "spec/values.hpp"
@@ -27,17 +31,46 @@ double available_memory() {
   return kAssumedMemory;
 }
 
-fs::path default_folder(const std::string& name) {
-  return run::unused_folder(fs::path("results") / "host" /
+fs::path default_folder(const std::string& device, const std::string& name) {
+  return run::unused_folder(fs::path("results") / device /
                             fmt::format("{}-{}", run::utc_now().substr(0, 10), name));
 }
 
 }  // namespace
 
-std::vector<std::string> backends_here() {
+std::optional<Device> find_gpu(const std::string& ordinal) {
+  if (ordinal == "none") return std::nullopt;
+  const RealDevices found = real_devices();
+  if (ordinal.empty()) {
+    if (found.devices.empty()) return std::nullopt;
+    return found.devices.front();
+  }
+  for (const Device& device : found.devices) {
+    if (std::to_string(device.ordinal) == ordinal) return device;
+  }
+  if (found.devices.empty()) throw Error(ErrorCode::kDevice, found.why_none);
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("there is no GPU {}; this machine has 0..{}", text::quoted(ordinal),
+                          found.devices.size() - 1),
+              "--gpu none keeps to the CPU; --device models a GPU that is not here");
+}
+
+std::string device_slug(const std::optional<Device>& gpu) {
+  if (!gpu) return "host";
+  std::string slug = text::to_lower(gpu->name);
+  if (slug.starts_with("nvidia ")) slug.erase(0, 7);
+  for (char& c : slug) {
+    if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '-';
+  }
+  return slug;
+}
+
+std::vector<std::string> backends_here(const std::optional<Device>& gpu) {
   std::vector<std::string> names;
   for (const Backend* backend : backends()) {
-    if (!backend->info().on_device) names.emplace_back(backend->info().name);
+    const bool from_outside = !origin_of(*backend).empty();
+    if (from_outside || backend->info().on_device == gpu.has_value())
+      names.emplace_back(backend->info().name);
   }
   return names;
 }
@@ -47,9 +80,9 @@ double memory_limit(const std::string& text) {
                       : static_cast<double>(spec::parse_size(text, "--memory-limit"));
 }
 
-Keeper::Keeper(const std::string& out, bool resume, const spec::SweepSpec& spec) {
+Keeper::Keeper(const std::string& out, bool resume, const spec::SweepSpec& spec, const std::string& device) {
   if (out == "none") return;
-  const fs::path folder = out.empty() ? default_folder(spec.name) : fs::path(out);
+  const fs::path folder = out.empty() ? default_folder(device, spec.name) : fs::path(out);
   store_ = std::make_unique<run::RecordStore>(folder / "run.jsonl", resume);
   if (!resume) run::RecordStore(folder / "spec.json", false).append(spec::print_spec(spec));
 }
@@ -66,16 +99,28 @@ std::string Keeper::folder() const {
   return store_ ? store_->path().parent_path().string() : std::string();
 }
 
-Session::Session(const std::string& command_line, const cli::Output& output) : output_(output) {
+Session::Session(const std::string& command_line, const cli::Output& output, const std::optional<Device>& gpu)
+    : output_(output) {
   cli::install_interrupt_handler();
   const int threads = run::hardware_threads();
   ceilings_ = run::measure_ceilings(threads);
   environment_ = run::capture_environment(command_line, threads, ceilings_);
+  if (!gpu) return;
+  gpu_ = std::make_unique<run::GpuBench>(*gpu);
+  gpu_->add_facts(environment_);
+}
+
+std::string Session::ceilings_text() const {
+  if (gpu_) return gpu_->ceilings_text();
+  return fmt::format(
+      "ceilings measured in this run: {:.1f} GB/s of memory reads, {:.0f} GFLOP/s f32, {:.0f} GFLOP/s f64",
+      ceilings_.read_bytes_per_s / 1e9, ceilings_.f32_flops / 1e9, ceilings_.f64_flops / 1e9);
 }
 
 run::SweepOutcome Session::measure(const spec::Sweep& sweep, run::SweepOptions options,
                                    Keeper* keeper) const {
   options.env = environment_.id;
+  options.gpu = gpu_.get();
   const auto total = static_cast<std::int64_t>(run::count_points(sweep, options));
   report::Progress progress("bench", total, !output_.quiet);
   return run::run_sweep(sweep, ceilings_, options,

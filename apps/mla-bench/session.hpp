@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "program.hpp"
 #include "report/record.hpp"
+#include "run/gpu_bench.hpp"
 #include "run/host.hpp"
 #include "run/store.hpp"
 #include "run/sweep_run.hpp"
@@ -14,8 +16,12 @@
 
 namespace mla::bench {
 
-/// Backends "all" stands for: those whose tensors live where this machine has memory.
-[[nodiscard]] std::vector<std::string> backends_here();
+/// The GPU of that ordinal; "none", or no GPU and nothing asked for: nothing. Throws kDevice if it was asked for and is not there.
+[[nodiscard]] std::optional<Device> find_gpu(const std::string& ordinal);
+/// "h200" for "NVIDIA H200": the folder of results; "host" without a GPU.
+[[nodiscard]] std::string device_slug(const std::optional<Device>& gpu);
+/// Backends "all" stands for: on a machine with a GPU the device backends, else those of the CPU. Plug-ins always.
+[[nodiscard]] std::vector<std::string> backends_here(const std::optional<Device>& gpu);
 
 /// --memory-limit, or half of what is free where it is empty.
 [[nodiscard]] double memory_limit(const std::string& text);
@@ -24,7 +30,7 @@ namespace mla::bench {
 class Keeper {
  public:
   /// `out`: a folder (made, never overwritten), "none", or empty for results/<device>/<date>-<name>. `resume` continues it.
-  Keeper(const std::string& out, bool resume, const spec::SweepSpec& spec);
+  Keeper(const std::string& out, bool resume, const spec::SweepSpec& spec, const std::string& device);
   void keep(const report::Environment& environment);
   void keep(const report::BenchRecord& record);
   /// The folder, or empty.
@@ -37,9 +43,11 @@ class Keeper {
 /// This machine, looked at once: ceilings measured, environment captured, interrupts caught. Then any number of sweeps.
 class Session {
  public:
-  Session(const std::string& command_line, const cli::Output& output);
+  /// With `gpu` its ceilings are measured, too.
+  Session(const std::string& command_line, const cli::Output& output, const std::optional<Device>& gpu);
   [[nodiscard]] const report::Environment& environment() const noexcept { return environment_; }
-  [[nodiscard]] const run::HostCeilings& ceilings() const noexcept { return ceilings_; }
+  /// A sentence on what this machine can do at best.
+  [[nodiscard]] std::string ceilings_text() const;
   /// With progress; `keeper` may be null.
   [[nodiscard]] run::SweepOutcome measure(const spec::Sweep& sweep, run::SweepOptions options,
                                           Keeper* keeper) const;
@@ -47,6 +55,7 @@ class Session {
  private:
   cli::Output output_;
   run::HostCeilings ceilings_;
+  std::unique_ptr<run::GpuBench> gpu_;
   report::Environment environment_;
 };
 

@@ -147,6 +147,13 @@ CLI::App* add_run(CLI::App& root, RunRequest& request) {
   count(*app, "--repeats", request.repeats, 1000, "Cases", "Runs of one call that must agree bit by bit");
   backends(*app, request.backends);
   plugins(*app, request.plugins);
+  cli::often(app->add_option("--peer", request.peers,
+                             "A kernel in another process (peers/PROTOCOL.md): a program, with its "
+                             "arguments; judged alone unless "
+                             "--backends names others; may be repeated")
+                 ->type_name("FILE")
+                 ->allow_extra_args(false)
+                 ->group("Backends"));
   app->add_flag("--fail-fast", request.fail_fast, "Stop at the first failure")->group("Output");
   count(*app, "--show", request.show, 1000000, "Output", "Passing cases shown in a table, worst first");
   app->add_option("--junit", request.junit, "Also write JUnit XML, for CI systems")

@@ -76,11 +76,20 @@ std::uint64_t seed_of_clock() {
                                         .count());
 }
 
+/// Backends and peers as one list of names.
+std::string participant_names(const RunRequest& request) {
+  std::string names = request.peers.empty() || request.backends != "all" ? request.backends : "";
+  for (const std::string& peer : request.peers)
+    names += fmt::format("{}peer:{}", names.empty() ? "" : ",", peer);
+  return names;
+}
+
 }  // namespace
 
 int run(const RunRequest& request) {
   load_plugins(request.plugins);
-  const verify::Participants participants = verify::choose_participants(request.backends);
+  const std::string names = participant_names(request);
+  const verify::Participants participants = verify::choose_participants(names);
   if (participants.ready.empty()) {
     throw Error(ErrorCode::kDevice, "no backend can run on this machine",
                 participants.left_out.empty() ? std::string() : participants.left_out.front().second);
@@ -95,7 +104,7 @@ int run(const RunRequest& request) {
   }
   const std::unique_ptr<verify::Judge> judge =
       request.in_process ? std::make_unique<verify::LocalJudge>()
-                         : make_isolated_judge(request.backends, request.plugins, request.timeout);
+                         : make_isolated_judge(names, request.plugins, request.timeout);
   // Oracles vary their own shapes: they belong to a whole run, not to chosen cases.
   const bool oracles_wanted = !request.no_oracles && request.cases.empty() && request.filter.empty();
   const verify::OracleOptions asking{seed, request.repeats, true};

@@ -24,6 +24,7 @@ CacheParams cache_params(const CacheLayout& layout, const PagedLatentCache& cach
   CacheParams p;
   p.format = cache.format;
   p.block_size = cache.block_size;
+  p.by_block_size = FastDivide(cache.block_size);
   p.num_blocks = cache.num_blocks;
   p.latent = cache.data;
   p.latent_block_stride = cache.block_stride_bytes;

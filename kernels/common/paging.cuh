@@ -16,9 +16,10 @@ struct RowPlace {
   std::int32_t offset = 0;
 };
 
+/// `position` is not negative.
 __device__ __forceinline__ RowPlace place_of(const kernels::CacheParams& cache, std::int32_t request,
                                              std::int32_t position) {
-  const std::int32_t column = position / cache.block_size;
+  const std::int32_t column = cache.by_block_size.quotient(position);
   return {cache.block_table[request * cache.table_stride_request + column * cache.table_stride_column],
           position - column * cache.block_size};
 }

@@ -51,6 +51,7 @@ CacheParams pack_cache(const AttentionShape& shape, const PagedLatentCache& cach
   CacheParams out;
   out.format = cache.format;
   out.block_size = cache.block_size;
+  out.by_block_size = FastDivide(cache.block_size);
   out.num_blocks = cache.num_blocks;
   out.latent = cache.data;
   out.latent_block_stride = cache.block_stride_bytes;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/fast_divide.hpp"
 #include "mla/backend.hpp"
 #include "mla/cache.hpp"
 #include "mla/dtype.hpp"
@@ -16,6 +17,7 @@ namespace mla::kernels {
 struct CacheParams {
   CacheFormat format = CacheFormat::kBF16;
   std::int32_t block_size = 1;
+  FastDivide by_block_size;
   std::int64_t num_blocks = 0;
   const std::byte* latent = nullptr;     // [num_blocks, block_size] rows of L elements (and scales)
   std::int64_t latent_block_stride = 0;  // bytes, as all strides here

@@ -5,10 +5,46 @@
 #include "expand/segments.hpp"
 #include "ptx/cp_async.cuh"
 
+/// Flash attention over dense K and V of every head (docs/kernels/expand.md, docs/kernels/prefill_varlen.md).
+///
+///   q [tokens, H, P+R], k_nope [rows, H, P], k_pe [rows, R], v [rows, H, V]  ->  out [tokens, H, V], LSE, or partials
+///
+///   block: kBlockM queries of one head and segment, kRowTiles x 16 a warp; one split of the segment's keys
+///   loop:  tile j+1 of kBlockN keys is copied (cp.async, two stages) while each warp does
+///          scores of tile j -> masks where the tile has any -> weights -> O += P V
+///
+/// Bound by what a scheduler can issue: an mma.sync takes 6.4 cycles of it and every other arithmetic instruction about 1.2
+/// more, beside or not. So whatever a tile needs beyond products and softmax is made once a block and kept in shared memory.
 namespace mla::MLA_ARCH_NS::flash {
 
 using kernels::expand::AttendParams;
 using kernels::expand::Segment;
+
+/// The part of a segment's key list that one block works on: [begin, end), with a hole [skip_begin, skip_end) that no query
+/// of the block sees.
+struct Span {
+  int begin, end, skip_begin, skip_end;
+};
+
+/// What one warp's queries see, in indices of the key list: all of them see [all_begin, all_end), none sees any from `none`
+/// on. `position` is the first query's.
+struct alignas(16) Reach {
+  int all_begin, all_end, none, position;
+};
+
+/// One column of 16-byte pieces of K or V: where index 0 of the key list has it and bytes to the next row. There are none
+/// where the tile is wider than the heads.
+struct alignas(16) Pieces {
+  const unsigned char* first;
+  int row, any;
+};
+
+/// What a block works on; in shared memory, because the products need the registers.
+struct Work {
+  Segment segment;
+  Span span;
+  int head = 0, split = 0, first_query = 0;
+};
 
 template <class T_, int kDqk_, int kDv_, int kWarps_, int kRowTiles_, int kBlockN_>
 struct Traits {
@@ -22,55 +58,92 @@ struct Traits {
     T q[kBlockM][kDqk + kPad];
     T k[kStages][kBlockN][kDqk + kPad];
     T v[kStages][kBlockN][kDv + kPad];
+    Pieces pieces[(kDqk + kDv) / 8];
+    Reach reach[kWarps];
+    Work work;
   };
 };
 
-/// Copies `rows` rows of up to 8 kVectors elements in 16-byte pieces; pieces beyond `live` rows become 0.
-template <class T, int kRows, int kColumns, int kThreads, class Source>
-__device__ __forceinline__ void load_rows(T (*to)[kColumns + kPad], int live, const Source& source) {
-  constexpr int kVectors = kColumns / 8;
-  constexpr int kSteps = (kRows * kVectors + kThreads - 1) / kThreads;
-  constexpr int kUnroll =
-      kSteps > 12 ? 4 : kSteps;  // a lone warp has too many pieces to keep all their addresses
-#pragma unroll kUnroll
-  for (int step = 0; step < kSteps; ++step) {
-    const int i = step * kThreads + static_cast<int>(threadIdx.x);
-    if (kRows * kVectors % kThreads != 0 && i >= kRows * kVectors) break;
-    const int r = i / kVectors, column = i % kVectors * 8;
-    const void* from = source(r, column);
-    const bool use = r < live && from != nullptr;
-    ptx::cp_async_16(ptx::smem(&to[r][column]), use ? from : source.base(), use ? 16 : 0);
+/// How a block's threads share rows of kColumns elements: neighbours take a row's neighbouring 16-byte pieces.
+template <int kColumns, int kThreads>
+struct Deal {
+  static constexpr int kVectors = kColumns / 8;
+  static constexpr int kGroup = kVectors % 8 == 0 ? 8 : 4;  // threads side by side
+  static constexpr int kStep = kThreads / kGroup;           // rows apart
+  static_assert(kVectors % kGroup == 0);
+};
+
+/// Rows [at, at + kRows) of the key list to shared memory. Rows from `end` on are copies of the one before: their weights
+/// are 0, and what they hold is finite wherever that row is.
+template <class T, int kRows, int kColumns, int kThreads>
+__device__ __forceinline__ void copy_keys(T (*to)[kColumns + kPad], const Pieces* pieces, int at, int end) {
+  using D = Deal<kColumns, kThreads>;
+  static_assert(kRows % D::kStep == 0 || D::kStep % kRows == 0);
+  const int column = static_cast<int>(threadIdx.x) % D::kGroup,
+            row = static_cast<int>(threadIdx.x) / D::kGroup;
+  if (D::kStep > kRows && row >= kRows) return;
+  const uint32_t target = ptx::smem(&to[row][column * 8]);
+#pragma unroll
+  for (int c = 0; c < D::kVectors; c += D::kGroup) {
+    const Pieces piece = pieces[column + c];
+    if (piece.any == 0) continue;
+#pragma unroll
+    for (int r = 0; r < kRows; r += D::kStep)
+      ptx::cp_async_16(target + (r * (kColumns + kPad) + c * 8) * 2,
+                       piece.first + static_cast<long long>(min(at + row + r, end - 1)) * piece.row);
   }
 }
 
-/// Where a tile's K rows come from: [k_nope of this head | k_pe of the row | 0].
-template <class T>
-struct KeySource {
-  const T* nope;  // first row of the tile, this head
-  const T* pe;
-  int nope_row, pe_row, nope_width, width;
-  __device__ const void* operator()(int r, int column) const {
-    if (column < nope_width) return nope + r * nope_row + column;
-    return column < width ? pe + r * pe_row + (column - nope_width) : nullptr;
+/// The block's queries to shared memory; rows past the segment's last are copies of it.
+template <class T, int kRows, int kColumns, int kThreads>
+__device__ __forceinline__ void copy_queries(T (*to)[kColumns + kPad], const AttendParams& p,
+                                             const Segment& segment, int head, int first_query) {
+  using D = Deal<kColumns, kThreads>;
+  const int column = static_cast<int>(threadIdx.x) % D::kGroup * 8,
+            row = static_cast<int>(threadIdx.x) / D::kGroup;
+  const T* const first = static_cast<const T*>(p.q) + head * p.q_head;
+#pragma unroll 1
+  for (int r = row; r < kRows; r += D::kStep) {
+    const long long token = segment.q_begin + min(first_query + r, segment.q_len - 1);
+#pragma unroll
+    for (int c = column; c < kColumns; c += D::kGroup * 8) {
+      const bool there = c < p.nope + p.rope;
+      ptx::cp_async_16(ptx::smem(&to[r][c]), first + token * p.q_token + (there ? c : 0), there ? 16 : 0);
+    }
   }
-  __device__ const void* base() const { return nope; }
-};
-template <class T>
-struct PlainSource {
-  const T* first;
-  long long row;
-  int width;
-  __device__ const void* operator()(int r, int column) const {
-    return column < width ? first + r * row + column : nullptr;
-  }
-  __device__ const void* base() const { return first; }
-};
+}
 
-/// The part of a segment's key list that one block works on: [begin, end), with a hole [skip_begin, skip_end) that no query
-/// of the block sees.
-struct Span {
-  int begin, end, skip_begin, skip_end;
-};
+/// [k_nope of this head | k_pe of the row | nothing] and [v of this head | nothing]. What is nothing is cleared here, once:
+/// no copy goes there.
+template <class Tr>
+__device__ __forceinline__ void make_pieces(typename Tr::Shared& shared, const AttendParams& p,
+                                            const Segment& segment, int head) {
+  using T = typename Tr::T;
+  const long long row = segment.first_row - p.chunk_begin;
+  const T* const nope = static_cast<const T*>(p.k_nope) + (row * p.heads + head) * p.nope;
+  const T* const pe = static_cast<const T*>(p.k_pe) + row * p.k_pe_row;
+  const T* const v = static_cast<const T*>(p.v) + (row * p.heads + head) * p.v_dim;
+  for (int i = static_cast<int>(threadIdx.x); i < (Tr::kDqk + Tr::kDv) / 8; i += Tr::kThreads) {
+    const bool key = i * 8 < Tr::kDqk;
+    const int column = key ? i * 8 : i * 8 - Tr::kDqk;
+    const T* first = nullptr;
+    int stride = p.heads * (key ? p.nope : p.v_dim);
+    if (!key) {
+      if (column < p.v_dim) first = v + column;
+    } else if (column < p.nope) {
+      first = nope + column;
+    } else if (column < p.nope + p.rope) {
+      first = pe + (column - p.nope);
+      stride = static_cast<int>(p.k_pe_row);
+    }
+    shared.pieces[i] = {reinterpret_cast<const unsigned char*>(first), stride * static_cast<int>(sizeof(T)),
+                        first != nullptr ? 1 : 0};
+    if (first != nullptr) continue;
+    for (int r = 0; r < Tr::kStages * Tr::kBlockN; ++r)
+      *reinterpret_cast<uint4*>(key ? &shared.k[0][r][column] : &shared.v[0][r][column]) =
+          make_uint4(0, 0, 0, 0);
+  }
+}
 
 template <int kBlockM>
 __device__ __forceinline__ Span span_of(const AttendParams& p, const Segment& segment, int first_query,
@@ -100,42 +173,53 @@ __device__ __forceinline__ int next_tile(const Span& span, int tile) {
   return tile + (span.skip_end - tile) / kBlockN * kBlockN;
 }
 
-/// Sets scores of keys that a query must not see to -inf.
+/// Reach of `rows` queries from position `position` on; `rows` 0 if the warp has none.
+__device__ __forceinline__ Reach reach_of(const AttendParams& p, const Segment& segment, const Span& span,
+                                          int position, int rows) {
+  constexpr int kNever = 0x7fffffff;
+  if (rows <= 0) return {0, 0, 0, position};
+  if (p.segments.topk > 0) return {0, 0, kNever, position};
+  if (!p.segments.mask.causal) return {0, span.end, kNever, position};
+  const auto& keys = segment.keys;
+  return {keys.before(position + rows - p.segments.mask.window), min(span.end, keys.before(position + 1)),
+          keys.before(position + rows), position};
+}
+
+/// Sets scores of keys that a query must not see to -inf. All in indices of the key list: a query sees [from, to) and the
+/// sinks before `sinks`.
 template <int kRowTiles, int kBlockN>
-__device__ __forceinline__ void mask_tile(Scores<kRowTiles, kBlockN>& s, const AttendParams& p,
-                                          const Segment& segment, const Span& span, int tile,
-                                          int row_position, const std::uint8_t* valid, int lane) {
-  const bool causal = p.segments.topk == 0 && p.segments.mask.causal;
+__device__ __forceinline__ void mask_scores(Scores<kRowTiles, kBlockN>& s, const AttendParams& p,
+                                            const Work& work, int tile, int first_position, int lane) {
+  const int end = work.span.end, first = tile + (lane & 3) * 2;
+  if (p.segments.topk > 0) {
+    const std::uint8_t* const valid = p.valid + (work.segment.first_row - p.chunk_begin);
 #pragma unroll
-  for (int nt = 0; nt < kBlockN / 8; ++nt) {
+    for (int i = 0; i < kBlockN / 4; ++i) {  // pairs of neighbours: nt = i / 2, e = i % 2
+      const int index = first + i / 2 * 8 + i % 2;
+      if (index < end && valid[index] != 0) continue;
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const int index = tile + nt * 8 + (lane & 3) * 2 + e;
-      const bool in = index < span.end && (valid == nullptr || valid[index] != 0);
-      const int position = segment.keys.position(index);
+      for (int mt = 0; mt < kRowTiles; ++mt)
+        s[mt][i / 2][i % 2] = s[mt][i / 2][2 + i % 2] = kNegativeInfinity;
+    }
+    return;
+  }
+  const auto& keys = work.segment.keys;
+  const int sinks = keys.before(p.segments.mask.sink);
 #pragma unroll
-      for (int mt = 0; mt < kRowTiles; ++mt) {
+  for (int mt = 0; mt < kRowTiles; ++mt) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const int at = row_position + mt * 16 + half * 8 + (lane >> 2);
-          const bool seen = in && (!causal || (position <= at && (position > at - p.segments.mask.window ||
-                                                                  position < p.segments.mask.sink)));
-          if (!seen) s[mt][nt][2 * half + e] = kNegativeInfinity;
-        }
+    for (int half = 0; half < 2; ++half) {
+      const int position = first_position + mt * 16 + half * 8 + (lane >> 2);
+      const int to = p.segments.mask.causal ? min(end, keys.before(position + 1)) : end;
+      const int from = p.segments.mask.causal ? keys.before(position + 1 - p.segments.mask.window) : 0;
+#pragma unroll
+      for (int i = 0; i < kBlockN / 4; ++i) {
+        const int index = first + i / 2 * 8 + i % 2;
+        const bool seen = (index < to) & ((index >= from) | (index < sinks));
+        if (!seen) s[mt][i / 2][2 * half + i % 2] = kNegativeInfinity;
       }
     }
   }
-}
-
-/// True if some query of the warp does not see some key of the tile.
-template <int kRows, int kBlockN>
-__device__ __forceinline__ bool needs_mask(const AttendParams& p, const Segment& segment, const Span& span,
-                                           int tile, int row_position) {
-  if (tile + kBlockN > span.end || p.segments.topk > 0) return true;
-  if (!p.segments.mask.causal) return false;
-  const int first = segment.keys.position(tile), last = segment.keys.position(tile + kBlockN - 1);
-  if (last > row_position) return true;
-  return first <= row_position + kRows - 1 - p.segments.mask.window && last >= p.segments.mask.sink;
 }
 
 template <class Tr>
@@ -150,10 +234,10 @@ __device__ __forceinline__ void store_rows(const AttendParams& p, const Segment&
       const float sum = quad_sum(state.sum[mt][half]);
       const int query = warp_query + mt * 16 + half * 8 + (lane >> 2);
       if (query >= segment.q_len) continue;
-      const bool empty = state.max[mt][half] == kNegativeInfinity && sum == 0.0F;
+      const bool empty = sum == 0.0F && state.pivot[mt][half] == kNoPivot;
       const float factor = empty ? 0.0F : p.value_scale / sum;
-      const float lse = empty ? kNegativeInfinity
-                              : (state.max[mt][half] * p.score_scale + log2f(sum)) * 0.6931471805599453F;
+      const float lse =
+          empty ? kNegativeInfinity : (state.pivot[mt][half] + log2f(sum)) * 0.6931471805599453F;
       const long long token = segment.q_begin + query;
       const long long slot = (static_cast<long long>(split) * p.tokens + token) * p.heads + head;
       if ((lane & 3) == 0) {
@@ -187,69 +271,64 @@ __device__ __forceinline__ void store_rows(const AttendParams& p, const Segment&
 template <class Tr>
 __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_constant__ AttendParams p) {
   using T = typename Tr::T;
+  constexpr int kRows = 16 * Tr::kRowTiles;  // of a warp
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<typename Tr::Shared*>(shared_bytes);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 
-  // Long tiles first; the tiles of a head follow each other, so that its K and V stay in the L2.
-  long long block = blockIdx.x;
-  const int tile_number = p.tiles - 1 - static_cast<int>(block % p.tiles);
-  block /= p.tiles;
-  const int head = static_cast<int>(block % p.heads);
-  block /= p.heads;
-  const int split = static_cast<int>(block % p.splits);
-  const Segment segment = kernels::expand::segment_at(p.segments, static_cast<int>(block / p.splits));
-  const int first_query = tile_number * Tr::kBlockM;
-  if (first_query >= segment.q_len) return;
-
-  const int warp_query = first_query + warp * 16 * Tr::kRowTiles;
-  const int row_position = segment.kv_len - segment.q_len + warp_query;
-  const Span span = span_of<Tr::kBlockM>(p, segment, first_query, split);
-
-  RowState<Tr::kRowTiles, Tr::kDv> state;
-  state.clear();
-  int tile = next_tile<Tr::kBlockN>(span, span.begin);
-  const long long row0 = segment.first_row - p.chunk_begin;  // buffer row of the segment's key 0
-  const std::uint8_t* const valid = p.valid == nullptr ? nullptr : p.valid + row0;
-  const auto load_tile = [&](int at, int stage) {
-    const long long row = row0 + at;
-    const KeySource<T> keys{static_cast<const T*>(p.k_nope) + (row * p.heads + head) * p.nope,
-                            static_cast<const T*>(p.k_pe) + row * p.k_pe_row,
-                            p.heads * p.nope,
-                            static_cast<int>(p.k_pe_row),
-                            p.nope,
-                            p.nope + p.rope};
-    load_rows<T, Tr::kBlockN, Tr::kDqk, Tr::kThreads>(shared.k[stage], span.end - at, keys);
-    const PlainSource<T> values{static_cast<const T*>(p.v) + (row * p.heads + head) * p.v_dim,
-                                p.heads * p.v_dim, p.v_dim};
-    load_rows<T, Tr::kBlockN, Tr::kDv, Tr::kThreads>(shared.v[stage], span.end - at, values);
+  int tile = 0;
+  {
+    // Long tiles first; the tiles of a head follow each other, so that its K and V stay in the L2.
+    long long block = blockIdx.x;
+    const int first_query = (p.tiles - 1 - static_cast<int>(block % p.tiles)) * Tr::kBlockM;
+    block /= p.tiles;
+    const int head = static_cast<int>(block % p.heads);
+    block /= p.heads;
+    const int split = static_cast<int>(block % p.splits);
+    const Segment segment = kernels::expand::segment_at(p.segments, static_cast<int>(block / p.splits));
+    if (first_query >= segment.q_len) return;
+    const Span span = span_of<Tr::kBlockM>(p, segment, first_query, split);
+    tile = next_tile<Tr::kBlockN>(span, span.begin);
+    if (tile < span.end)
+      copy_queries<T, Tr::kBlockM, Tr::kDqk, Tr::kThreads>(shared.q, p, segment, head, first_query);
+    make_pieces<Tr>(shared, p, segment, head);
+    if (threadIdx.x == 0) shared.work = {segment, span, head, split, first_query};
+    const int query = first_query + warp * kRows;
+    shared.reach[warp] =
+        reach_of(p, segment, span, segment.kv_len - segment.q_len + query, min(kRows, segment.q_len - query));
+  }
+  __syncthreads();
+  const auto copy_tile = [&](int at, int stage) {
+    const int end = shared.work.span.end;
+    copy_keys<T, Tr::kBlockN, Tr::kDqk, Tr::kThreads>(shared.k[stage], shared.pieces, at, end);
+    copy_keys<T, Tr::kBlockN, Tr::kDv, Tr::kThreads>(shared.v[stage], shared.pieces + Tr::kDqk / 8, at, end);
     ptx::cp_async_commit();
   };
 
-  if (tile < span.end) {
-    const PlainSource<T> queries{
-        static_cast<const T*>(p.q) + (segment.q_begin + first_query) * p.q_token + head * p.q_head, p.q_token,
-        p.nope + p.rope};
-    load_rows<T, Tr::kBlockM, Tr::kDqk, Tr::kThreads>(shared.q, segment.q_len - first_query, queries);
-    load_tile(tile, 0);
-  }
+  RowState<Tr::kRowTiles, Tr::kDv> state;
+  state.clear();
+  if (tile < shared.work.span.end) copy_tile(tile, 0);
   int stage = 0;
-  while (tile < span.end) {
+  while (tile < shared.work.span.end) {
     ptx::cp_async_wait<0>();
     __syncthreads();  // this tile has landed for all; nobody still reads the other stage
-    const int following = next_tile<Tr::kBlockN>(span, tile + Tr::kBlockN);
-    if (following < span.end) load_tile(following, stage ^ 1);
-    Scores<Tr::kRowTiles, Tr::kBlockN> s;
-    score_tile<T, Tr::kDqk, Tr::kRowTiles, Tr::kBlockN>(s, &shared.q[warp * 16 * Tr::kRowTiles][0],
-                                                        &shared.k[stage][0][0], lane);
-    if (needs_mask<16 * Tr::kRowTiles, Tr::kBlockN>(p, segment, span, tile, row_position))
-      mask_tile<Tr::kRowTiles, Tr::kBlockN>(s, p, segment, span, tile, row_position, valid, lane);
-    softmax_step<Tr::kRowTiles, Tr::kBlockN, Tr::kDv>(s, state, p.score_scale);
-    value_tile<T, Tr::kDv, Tr::kRowTiles, Tr::kBlockN>(s, state, &shared.v[stage][0][0], lane);
+    const int following = next_tile<Tr::kBlockN>(shared.work.span, tile + Tr::kBlockN);
+    if (following < shared.work.span.end) copy_tile(following, stage ^ 1);
+    const Reach reach = shared.reach[warp];
+    if (tile < reach.none) {
+      Scores<Tr::kRowTiles, Tr::kBlockN> s;
+      score_tile<T, Tr::kDqk, Tr::kRowTiles, Tr::kBlockN>(s, &shared.q[warp * kRows][0],
+                                                          &shared.k[stage][0][0], lane);
+      if (tile < reach.all_begin || tile + Tr::kBlockN > reach.all_end)
+        mask_scores<Tr::kRowTiles, Tr::kBlockN>(s, p, shared.work, tile, reach.position, lane);
+      softmax_step<Tr::kRowTiles, Tr::kBlockN, Tr::kDv>(s, state, p.score_scale);
+      value_tile<T, Tr::kDv, Tr::kRowTiles, Tr::kBlockN>(s, state, &shared.v[stage][0][0], lane);
+    }
     tile = following;
     stage ^= 1;
   }
-  store_rows<Tr>(p, segment, state, warp_query, head, split, lane);
+  store_rows<Tr>(p, shared.work.segment, state, shared.work.first_query + warp * kRows, shared.work.head,
+                 shared.work.split, lane);
 }
 
 }  // namespace mla::MLA_ARCH_NS::flash

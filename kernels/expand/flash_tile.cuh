@@ -16,13 +16,15 @@ namespace mla::MLA_ARCH_NS::flash {
 
 inline constexpr int kPad = 8;
 inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
+inline constexpr float kLag = 8.0F;
+inline constexpr float kNoPivot = -1e38F;  // finite, so that -inf - pivot is -inf and not NaN
 
 /// Running state of one warp's rows. Element (mt, half) of the per-row arrays is row 16 mt + 8 half + lane / 4.
 template <int kRowTiles, int kDv>
 struct RowState {
   float out[kRowTiles][kDv / 8][4];  // accumulator fragments of O, not yet divided by the sum
-  float max[kRowTiles][2];           // largest score so far, not scaled
-  float sum[kRowTiles][2];           // this lane's share of the sum of exp2((score - max) scale)
+  float pivot[kRowTiles][2];         // pivot: a score, in units of log2, that none exceeds by more than kLag
+  float sum[kRowTiles][2];           // this lane's share of the sum of exp2(score - pivot)
 
   __device__ void clear() {
 #pragma unroll
@@ -30,7 +32,7 @@ struct RowState {
 #pragma unroll
       for (int nt = 0; nt < kDv / 8; ++nt)
         out[mt][nt][0] = out[mt][nt][1] = out[mt][nt][2] = out[mt][nt][3] = 0.0F;
-      max[mt][0] = max[mt][1] = kNegativeInfinity;
+      pivot[mt][0] = pivot[mt][1] = kNoPivot;
       sum[mt][0] = sum[mt][1] = 0.0F;
     }
   }
@@ -78,41 +80,60 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffU, x, 2);
 }
 
-/// Turns scores (masked ones -inf) into exp2((score - max) scale), rescaling what was accumulated under the old maximum.
-/// Subtracting first makes the largest weight exactly 1 (a row with one visible key is that key's value to the bit) and the
-/// error of an exponent one of its distance from the maximum, where a fused score * scale - max would have one of the score.
-/// A row without a visible key keeps maximum -inf and sum 0. NaN scores make the row's sum NaN.
+/// Turns scores (masked ones -inf) into weights exp2((score - pivot) scale). The pivot is the row's maximum when it was last
+/// raised: it lags until some row of the warp has outgrown its own by a factor of 2^8 in the weights, so that what was
+/// accumulated is rescaled a few times in all, not once a tile. f16 weights hold 2^16, sums and outputs are f32.
+/// A row without a visible key keeps kNoPivot and sum 0. NaN scores make the row's sum NaN.
 template <int kRowTiles, int kBlockN, int kDv>
 __device__ __forceinline__ void softmax_step(Scores<kRowTiles, kBlockN>& s, RowState<kRowTiles, kDv>& state,
                                              float scale) {
+  float top[kRowTiles][2];
+  bool outgrown = false;
 #pragma unroll
   for (int mt = 0; mt < kRowTiles; ++mt) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float top = kNegativeInfinity;
+      float most = kNegativeInfinity;
 #pragma unroll
       for (int nt = 0; nt < kBlockN / 8; ++nt)
-        top = fmaxf(top, fmaxf(s[mt][nt][2 * half], s[mt][nt][2 * half + 1]));
-      const float before = state.max[mt][half];
-      const float now = fmaxf(before, quad_max(top));
-      state.max[mt][half] = now;
-      const float base = now == kNegativeInfinity ? 0.0F : now;  // (-inf) - (-inf) would be NaN
-      const float shrink = ptx::ex2((before - base) * scale);
-      float sum = state.sum[mt][half] * shrink;
+        most = fmaxf(most, fmaxf(s[mt][nt][2 * half], s[mt][nt][2 * half + 1]));
+      top[mt][half] = quad_max(most);
+      outgrown |= top[mt][half] * scale > state.pivot[mt][half] + kLag;
+    }
+  }
+  if (__any_sync(0xffffffffU, outgrown)) {
+#pragma unroll
+    for (int mt = 0; mt < kRowTiles; ++mt) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const float before = state.pivot[mt][half];
+        const float now = fmaxf(before, top[mt][half] * scale);
+        const float shrink = ptx::ex2(before - now);
+        state.pivot[mt][half] = now;
+        state.sum[mt][half] *= shrink;
+#pragma unroll
+        for (int nt = 0; nt < kDv / 8; ++nt) {
+          state.out[mt][nt][2 * half] *= shrink;
+          state.out[mt][nt][2 * half + 1] *= shrink;
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int mt = 0; mt < kRowTiles; ++mt) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float pivot = state.pivot[mt][half];
+      float sum = state.sum[mt][half];
 #pragma unroll
       for (int nt = 0; nt < kBlockN / 8; ++nt) {
-        const float x = ptx::ex2((s[mt][nt][2 * half] - base) * scale);
-        const float y = ptx::ex2((s[mt][nt][2 * half + 1] - base) * scale);
+        const float x = ptx::ex2(__fmaf_rn(s[mt][nt][2 * half], scale, -pivot));
+        const float y = ptx::ex2(__fmaf_rn(s[mt][nt][2 * half + 1], scale, -pivot));
         s[mt][nt][2 * half] = x;
         s[mt][nt][2 * half + 1] = y;
         sum += x + y;
       }
       state.sum[mt][half] = sum;
-#pragma unroll
-      for (int nt = 0; nt < kDv / 8; ++nt) {
-        state.out[mt][nt][2 * half] *= shrink;
-        state.out[mt][nt][2 * half + 1] *= shrink;
-      }
     }
   }
 }

@@ -13,9 +13,8 @@ struct KeyList {
   [[nodiscard]] constexpr int position(int i) const { return i < sink_end ? i : begin + i - sink_end; }
   /// How many of the keys stand before position p.
   [[nodiscard]] constexpr int before(int p) const {
-    if (p <= sink_end) return p < 0 ? 0 : p;
-    const int behind = p < begin ? 0 : (p > end ? end : p) - begin;
-    return sink_end + behind;
+    const int sinks = p < sink_end ? p : sink_end, rest = (p < end ? p : end) - begin;
+    return (sinks > 0 ? sinks : 0) + (rest > 0 ? rest : 0);
   }
 };
 

@@ -46,6 +46,7 @@ struct Traits : flash::Traits<T_, kDqk_, kDv_, 8, 1, kBlockN_> {
     T weights[2][kColumns][kSlice_ + kPad];
     const T* latent[kBlockN_];  // rows of the tile; null: no such key
     const T* rope[kBlockN_];
+    flash::Work work;
   };
 };
 
@@ -178,14 +179,14 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
   if (first_query >= segment.q_len) return;
 
   const int warp_query = first_query + warp * 16;
-  const int row_position = segment.kv_len - segment.q_len + warp_query;
   const flash::Span span = flash::span_of<Tr::kBlockM>(a, segment, first_query, 0);
+  const flash::Reach reach = flash::reach_of(a, segment, span, segment.kv_len - segment.q_len + warp_query,
+                                             min(16, segment.q_len - warp_query));
+  if (threadIdx.x == 0)
+    shared.work = {segment, span, head, 0, first_query};  // read behind the loop's first barrier
   RowState<1, Tr::kDv> state;
   state.clear();
-  const flash::PlainSource<T> queries{
-      static_cast<const T*>(a.q) + (segment.q_begin + first_query) * a.q_token + head * a.q_head, a.q_token,
-      a.nope + a.rope};
-  flash::load_rows<T, Tr::kBlockM, Tr::kDqk, Tr::kThreads>(shared.q, segment.q_len - first_query, queries);
+  flash::copy_queries<T, Tr::kBlockM, Tr::kDqk, Tr::kThreads>(shared.q, a, segment, head, first_query);
   int tile = flash::next_tile<Tr::kBlockN>(span, span.begin);
   while (tile < span.end) {
     __syncthreads();  // the last tile's K, V and addresses are done with
@@ -198,12 +199,14 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
       expand_columns<Tr>(p, head, pass * Tr::kColumns, shared, warp, lane);
     }
     __syncthreads();  // K and V are complete
-    Scores<1, Tr::kBlockN> s;
-    flash::score_tile<T, Tr::kDqk, 1, Tr::kBlockN>(s, &shared.q[warp * 16][0], &shared.k[0][0], lane);
-    if (flash::needs_mask<16, Tr::kBlockN>(a, segment, span, tile, row_position))
-      flash::mask_tile<1, Tr::kBlockN>(s, a, segment, span, tile, row_position, nullptr, lane);
-    flash::softmax_step<1, Tr::kBlockN, Tr::kDv>(s, state, a.score_scale);
-    flash::value_tile<T, Tr::kDv, 1, Tr::kBlockN>(s, state, &shared.v[0][0], lane);
+    if (tile < reach.none) {
+      Scores<1, Tr::kBlockN> s;
+      flash::score_tile<T, Tr::kDqk, 1, Tr::kBlockN>(s, &shared.q[warp * 16][0], &shared.k[0][0], lane);
+      if (tile < reach.all_begin || tile + Tr::kBlockN > reach.all_end)
+        flash::mask_scores<1, Tr::kBlockN>(s, a, shared.work, tile, reach.position, lane);
+      flash::softmax_step<1, Tr::kBlockN, Tr::kDv>(s, state, a.score_scale);
+      flash::value_tile<T, Tr::kDv, 1, Tr::kBlockN>(s, state, &shared.v[0][0], lane);
+    }
     tile = flash::next_tile<Tr::kBlockN>(span, tile + Tr::kBlockN);
   }
   flash::store_rows<typename Tr::Base>(a, segment, state, warp_query, head, 0, lane);

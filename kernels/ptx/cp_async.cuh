@@ -15,6 +15,16 @@ __device__ __forceinline__ void cp_async_16(std::uint32_t shared, const void* gl
                : "memory");
 }
 
+/// The same, all 16 bytes.
+__device__ __forceinline__ void cp_async_16(std::uint32_t shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
+}
+
+/// st.shared.v4: 16 bytes of zeros, by an ordinary store.
+__device__ __forceinline__ void store_zeros_16(std::uint32_t shared) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(shared), "r"(0) : "memory");
+}
+
 /// cp.async.commit_group: the copies of this thread since the last one become a group.
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -12,6 +12,9 @@
 #include "common/check.hpp"
 #include "common/params.hpp"
 #include "common/require.hpp"
+#include "expand/checks.hpp"
+#include "gemm/lt.hpp"
+#include "mla/device_ops.hpp"
 #include "mla/error.hpp"
 #include "splitkv/heuristics.hpp"
 #include "splitkv/table.hpp"
@@ -50,7 +53,7 @@ std::int64_t visible_keys(const AttentionShape& shape, const Request& r) {
 
 struct Choice {
   const splitkv::Variant* variant = nullptr;
-  int stages = 0;
+  splitkv::Ring ring;
 };
 
 /// The kernel for a shape: the fewest rows that hold a request, or the most there are, within the shared memory.
@@ -62,13 +65,14 @@ Choice choose(std::span<const splitkv::Variant> variants, const AttentionShape& 
         v.fp8 != is_fp8(shape.cache)) {
       continue;
     }
-    const int stages = splitkv::choose_stages(static_cast<std::int64_t>(v.fixed_bytes),
-                                              static_cast<std::int64_t>(v.stage_bytes), limit, kMostStages);
-    if (stages == 0) continue;
+    const splitkv::Ring ring =
+        splitkv::choose_ring(static_cast<std::int64_t>(v.fixed_bytes),
+                             static_cast<std::int64_t>(v.stage_bytes), limit, v.blocks, kMostStages);
+    if (ring.blocks == 0) continue;
     const bool better = best.variant == nullptr ||
                         (best.variant->rows < rows ? v.rows > best.variant->rows
                                                    : v.rows >= rows && v.rows < best.variant->rows);
-    if (better) best = {&v, stages};
+    if (better) best = {&v, ring};
   }
   return best;
 }
@@ -78,7 +82,7 @@ class SplitkvPlan final : public Plan {
   SplitkvPlan(const AttentionShape& s, const Device& device, const splitkv::Table& t, const Choice& choice,
               int splits)
       : shape(s), ordinal(device.ordinal), table(t), variant(*choice.variant) {
-    params.stages = choice.stages;
+    params.stages = choice.ring.stages;
     params.rows = variant.rows;
     params.tile = variant.tile;
     params.units =
@@ -86,28 +90,35 @@ class SplitkvPlan final : public Plan {
     params.row_groups = static_cast<std::int32_t>((most_rows(s) + variant.rows - 1) / variant.rows);
     params.splits = splits;
     const std::int64_t parts =
-        splits > 0 ? std::int64_t{params.units} * splits : choose_parts(device.num_sms);
-    if (parts * params.row_groups > std::numeric_limits<std::int32_t>::max()) {
+        splits > 0 ? std::int64_t{params.units} * splits : choose_parts(device.num_sms * choice.ring.blocks);
+    if (2 * parts * params.row_groups > std::numeric_limits<std::int32_t>::max()) {
       throw Error(ErrorCode::kUnsupported,
-                  fmt::format("{}: {} parts of {} row groups are more blocks than a grid holds (2^31 - 1)",
-                              kName, parts, params.row_groups));
+                  fmt::format("{}: {} parts of {} row groups are more blocks than half a grid (2^30)", kName,
+                              parts, params.row_groups));
     }
     params.parts = static_cast<std::int32_t>(parts);
     const std::int64_t cuts = splits > 0 ? splits - 1 : parts - 1;
     const std::int64_t slots = cuts == 0 ? 0 : splitkv::slot_count(parts, splits > 0);
     partial_rows = slots * params.row_groups * variant.rows;
+    sums_at = place(partial_rows * 2 * 4);
+    partials_at = place(partial_rows * variant.latent * 4);
+    if (s.space != QuerySpace::kHead) return;
+    const std::int64_t rows = tokens * s.dims.num_heads;
+    query_at = place(rows * s.dims.latent_width() * 2);
+    latent_at = place(rows * s.dims.kv_lora_rank * 2);
+    product_at = place(static_cast<std::int64_t>(kernels::lt::kWorkspaceBytes));
   }
 
   [[nodiscard]] std::size_t workspace_bytes() const noexcept override {
-    return static_cast<std::size_t>(partial_rows) * (static_cast<std::size_t>(variant.latent) + 2) *
-           sizeof(float);
+    return static_cast<std::size_t>(total_);
   }
 
   [[nodiscard]] std::string describe() const override {
     const std::string cut = params.splits > 0 ? fmt::format("{} splits a request", params.splits)
                                               : fmt::format("{} even parts", params.parts);
-    return fmt::format("{} rows x {} keys, {} stages, {} x {} row group{}", variant.rows, variant.tile,
-                       params.stages, cut, params.row_groups, params.row_groups == 1 ? "" : "s");
+    return fmt::format("{} rows x {} keys, {} stages, {} x {} row group{}{}", variant.rows, variant.tile,
+                       params.stages, cut, params.row_groups, params.row_groups == 1 ? "" : "s",
+                       shape.space == QuerySpace::kHead ? ", between two projections" : "");
   }
 
   AttentionShape shape;
@@ -116,8 +127,17 @@ class SplitkvPlan final : public Plan {
   const splitkv::Variant& variant;
   splitkv::Params params;  // without the arguments of a call
   std::int64_t partial_rows = 0;
+  std::int64_t tokens = shape.num_tokens();
+  // offsets into the workspace; the last three in head space
+  std::int64_t sums_at = 0, partials_at = 0, query_at = 0, latent_at = 0, product_at = 0;
 
  private:
+  std::int64_t total_ = 0;
+  std::int64_t place(std::int64_t bytes) {
+    const std::int64_t at = total_;
+    total_ += (bytes + 255) / 256 * 256;
+    return at;
+  }
   [[nodiscard]] std::int64_t choose_parts(int num_sms) const {
     std::vector<std::int64_t> tiles;
     const auto add = [&](std::int64_t keys) {
@@ -150,14 +170,12 @@ class SplitkvBackend final : public Backend {
   [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override {
     RoundingProfile profile;
     profile.probabilities = element_of(shape.cache);
+    if (shape.space == QuerySpace::kHead) profile.absorbed_query = profile.latent_output = shape.q_dtype;
     return profile;
   }
 
   [[nodiscard]] Support supports(const AttentionShape& shape, const Device& device) const override {
     const MlaDims& d = shape.dims;
-    if (shape.space != QuerySpace::kLatent) {
-      return Support::no("it takes absorbed queries (latent space); W_UK and W_UV are applied outside");
-    }
     if (const Support types = supports_types(shape); !types) return types;
     if (d.kv_lora_rank != 128 && d.kv_lora_rank != 256 && d.kv_lora_rank != 512) {
       return Support::no(fmt::format("kv_lora_rank is 128, 256 or 512, not {}", d.kv_lora_rank));
@@ -169,6 +187,12 @@ class SplitkvBackend final : public Backend {
     if (shape.cache == CacheFormat::kFp8DsMla && d.kv_lora_rank != 512) {
       return Support::no(fmt::format(
           "rows of fp8_ds_mla are 16-byte aligned only for kv_lora_rank 512, not {}", d.kv_lora_rank));
+    }
+    if (shape.space == QuerySpace::kHead) {
+      if (Support widths = kernels::expand::check_multiples(d); !widths) return widths;
+      if (device.origin == DeviceOrigin::kReal) {
+        if (Support products = kernels::lt::available(); !products) return products;
+      }
     }
     if (Support image = kernels::has_image<splitkv::Table>(kernels::kImages, device); !image) return image;
     if (!choose_for(shape, device).variant) {
@@ -188,21 +212,65 @@ class SplitkvBackend final : public Backend {
   void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
            Stream stream) const override {
     const auto& own = kernels::own_plan<SplitkvPlan>(plan, workspace.size(), kName);
-    splitkv::Params params = own.params;
-    params.attention = kernels::make_params(own.shape, args);
-    if (params.attention.num_tokens == 0) return;
-    check_alignment(params.attention);
-    const float cache_scale = params.attention.cache.scale;
-    params.scale_log2 = params.attention.scale * cache_scale * std::numbers::log2e_v<float>;
-    params.value_scale = cache_scale;
-    params.partial_sum = reinterpret_cast<float2*>(workspace.data());
-    params.partial_out = reinterpret_cast<float*>(workspace.data() + own.partial_rows * 2 * sizeof(float));
+    kernels::AttentionParams attention = kernels::make_params(own.shape, args);
+    if (attention.num_tokens == 0) return;
     const kernels::DeviceGuard guard(own.ordinal);
-    own.variant.run(params, stream.handle);
-    if (own.partial_rows > 0) own.table.merge(params, stream.handle);
+    if (own.shape.space == QuerySpace::kLatent) {
+      attend(own, attention, workspace, stream);
+      return;
+    }
+    if (attention.num_tokens > own.tokens) {
+      kernels::refuse(fmt::format("q has {} tokens, but the plan was made for {}", attention.num_tokens,
+                                  own.tokens));
+    }
+    // The projections around it: q absorbs W_UK, the latent output goes through W_UV.
+    const MlaDims& d = own.shape.dims;
+    const TensorRef query(workspace.data() + own.query_at, own.shape.q_dtype,
+                          {attention.num_tokens, d.num_heads, d.latent_width()});
+    const TensorRef latent(workspace.data() + own.latent_at, own.shape.q_dtype,
+                           {attention.num_tokens, d.num_heads, d.kv_lora_rank});
+    const std::span<std::byte> product_space(workspace.data() + own.product_at,
+                                             kernels::lt::kWorkspaceBytes);
+    device_ops::absorb_query(d, args.q, args.w_uk, query, product_space, stream);
+    attention.head_space = false;
+    attention.q = packed(query);
+    attention.out = packed(latent);
+    attend(own, attention, workspace, stream);
+    device_ops::up_project_value(d, latent, args.w_uv, args.out, product_space, stream);
   }
 
  private:
+  static kernels::TensorParams packed(const TensorRef& t) {
+    return {t.data, t.dtype, t.stride[0], t.stride[1], 1};
+  }
+
+  /// The attention alone, in latent space.
+  static void attend(const SplitkvPlan& plan, const kernels::AttentionParams& attention,
+                     std::span<std::byte> workspace, Stream stream) {
+    splitkv::Params params = plan.params;
+    params.attention = attention;
+    check_alignment(attention);
+    const kernels::CacheParams& cache = attention.cache;
+    params.latent_block = narrow(cache.latent_block_stride, "the cache's blocks");
+    params.latent_row = narrow(cache.latent_row_stride, "the cache's rows");
+    params.rope_block = narrow(cache.rope_block_stride, "the rotary part's blocks");
+    params.rope_row = narrow(cache.rope_row_stride, "the rotary part's rows");
+    params.scale_log2 = attention.scale * cache.scale * std::numbers::log2e_v<float>;
+    params.value_scale = cache.scale;
+    params.partial_sum = reinterpret_cast<float2*>(workspace.data() + plan.sums_at);
+    params.partial_out = reinterpret_cast<float*>(workspace.data() + plan.partials_at);
+    plan.variant.run(params, stream.handle);
+    if (plan.partial_rows > 0) plan.table.merge(params, stream.handle);
+  }
+
+  static std::uint32_t narrow(std::int64_t stride, const char* what) {
+    if (stride < 0 || stride > std::numeric_limits<std::uint32_t>::max()) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{}: {} are {} bytes apart, but may be at most 4 GiB", kName, what, stride));
+    }
+    return static_cast<std::uint32_t>(stride);
+  }
+
   static Support supports_types(const AttentionShape& shape) {
     if (shape.cache == CacheFormat::kF32 || shape.cache == CacheFormat::kF64) {
       return Support::no(fmt::format("the cache has 16-bit or fp8 rows, not {}", name_of(shape.cache)));
@@ -213,6 +281,11 @@ class SplitkvBackend final : public Backend {
     }
     if (shape.out_dtype != DType::kBF16 && shape.out_dtype != DType::kF16 && shape.out_dtype != DType::kF32) {
       return Support::no(fmt::format("outputs are bf16, f16 or f32, not {}", name_of(shape.out_dtype)));
+    }
+    if (shape.space == QuerySpace::kHead && shape.out_dtype != shape.q_dtype &&
+        shape.out_dtype != DType::kF32) {
+      return Support::no(fmt::format("outputs behind W_UV are of the query's type, {}, or f32, not {}",
+                                     name_of(shape.q_dtype), name_of(shape.out_dtype)));
     }
     return Support::yes();
   }

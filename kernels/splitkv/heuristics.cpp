@@ -24,10 +24,14 @@ std::int64_t choose_parts(const Work& work) {
   return units * each;
 }
 
-int choose_stages(std::int64_t fixed_bytes, std::int64_t stage_bytes, std::int64_t limit, int most) {
-  const std::int64_t fit = (limit - fixed_bytes) / stage_bytes;
-  if (fit < 2) return 0;
-  return static_cast<int>(std::min<std::int64_t>(fit, most));
+Ring choose_ring(std::int64_t fixed_bytes, std::int64_t stage_bytes, std::int64_t limit, int blocks, int most) {
+  constexpr std::int64_t kReserved = 1024;
+  for (; blocks > 0; --blocks) {
+    const std::int64_t share = (limit + kReserved) / blocks - kReserved;
+    const std::int64_t fit = (share - fixed_bytes) / stage_bytes;
+    if (fit >= 2) return {blocks, static_cast<int>(std::min<std::int64_t>(fit, most))};
+  }
+  return {};
 }
 
 }  // namespace mla::kernels::splitkv

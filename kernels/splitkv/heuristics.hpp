@@ -22,8 +22,15 @@ struct Work {
 
 inline constexpr std::int64_t kLeastTiles = 3;
 
-/// Stages of the ring that fit: at most `most`, at least 2; 0 if not even those fit.
-[[nodiscard]] int choose_stages(std::int64_t fixed_bytes, std::int64_t stage_bytes, std::int64_t limit,
-                                int most);
+/// Blocks side by side on a multiprocessor, and stages of each one's ring.
+struct Ring {
+  int blocks = 0;  ///< 0: not even one block fits
+  int stages = 0;
+};
+/// As many blocks (at most `blocks`) as fit with 2 stages each, then as many stages (at most `most`) as fit beside each
+/// other. `limit`: shared memory that one block may have, which is all of the multiprocessor's but the 1 KiB that every
+/// block costs beside its own.
+[[nodiscard]] Ring choose_ring(std::int64_t fixed_bytes, std::int64_t stage_bytes, std::int64_t limit, int blocks,
+                               int most);
 
 }  // namespace mla::kernels::splitkv

@@ -33,23 +33,22 @@
 
 namespace mla::MLA_ARCH_NS::splitkv {
 
-/// Writes a row group's result: to the output if the part saw all keys of the unit, else to a slot for the merge.
+/// Writes a row group's result: to the output if the part saw all keys of the unit (slot -1), else to a slot for the
+/// merge.
 template <class Config>
 __device__ __forceinline__ void store_group(const Params& p, const Shared<Config>& shared, const Unit& unit,
                                             std::int32_t first_row, const RowSoftmax<Config>& softmax,
-                                            const Output<Config>& output, bool whole, std::int64_t slot) {
+                                            const Output<Config>& output, std::int64_t slot) {
   const kernels::AttentionParams& a = p.attention;
   const int rows = min(Config::kRows, unit.rows(p) - first_row);
   const float sum = softmax.sum();
   const int row = RowSoftmax<Config>::row();
-  if (!whole) {
+  if (slot >= 0) {
     if (row < rows && RowSoftmax<Config>::lane() == 0) {
       p.partial_sum[slot * Config::kRows + row] = make_float2(softmax.pivot(), sum);
     }
     float* to = p.partial_out + slot * Config::kRows * Config::kLatent;
-    output.for_each_pair([&](int r, int c, float2 x) {
-      if (r < rows) *reinterpret_cast<float2*>(to + r * Config::kLatent + c) = x;
-    });
+    output.store([&](int r) { return r < rows ? to + r * Config::kLatent : nullptr; }, [](int) { return 1.0F; });
     return;
   }
   const bool empty = sum == 0.0F && softmax.pivot() == -INFINITY;
@@ -63,12 +62,15 @@ __device__ __forceinline__ void store_group(const Params& p, const Shared<Config
     }
   }
   __syncthreads();
-  output.for_each_pair([&](int r, int c, float2 x) {
-    if (r >= rows) return;
-    const RowId id = row_id(p, unit, first_row + r);
-    const float factor = shared.sum()[r];
-    store_pair(a.out.data, a.out.dtype, id.token * a.out.stride_token + id.head * a.out.stride_head + c,
-               make_float2(x.x * factor, x.y * factor));
+  with_type(a.out.data, a.out.dtype, [&](auto* out) {
+    using Row = decltype(out);
+    output.store(
+        [&](int r) -> Row {
+          if (r >= rows) return nullptr;
+          const RowId id = row_id(p, unit, first_row + r);
+          return out + id.token * a.out.stride_token + id.head * a.out.stride_head;
+        },
+        [&](int r) { return shared.sum()[r]; });
   });
 }
 
@@ -82,8 +84,9 @@ __device__ __forceinline__ void clear_tail(const Params& p) {
     const std::int64_t token = first + r / a.num_heads;
     const std::int64_t head = r % a.num_heads;
     for (int c = static_cast<int>(threadIdx.x) * 2; c < a.latent; c += kThreads * 2) {
-      store_pair(a.out.data, a.out.dtype, token * a.out.stride_token + head * a.out.stride_head + c,
-                 float2{});
+      with_type(a.out.data, a.out.dtype, [&](auto* out) {
+        store_pair(out + token * a.out.stride_token + head * a.out.stride_head + c, float2{});
+      });
     }
     if (a.lse != nullptr && threadIdx.x == 0) {
       a.lse[token * a.lse_stride_token + head * a.lse_stride_head] = -INFINITY;
@@ -91,8 +94,15 @@ __device__ __forceinline__ void clear_tail(const Params& p) {
   }
 }
 
+/// slot_of(p, c, from_start) * row_groups + group of this block, blockIdx.x = c * row_groups + group.
+__device__ __forceinline__ std::int32_t block_slot(const Params& p, std::int32_t group, bool from_start) {
+  const auto block = static_cast<std::int32_t>(blockIdx.x);
+  return p.splits > 0 ? block : 2 * block - group + (from_start ? p.row_groups : 0);
+}
+
 template <class Config>
-__global__ void __launch_bounds__(kThreads, 1) splitkv_attention(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kThreads, Config::kBlocks)
+    splitkv_attention(const __grid_constant__ Params p) {
   extern __shared__ __align__(128) std::byte dynamic[];
   const Shared<Config> shared{dynamic};
   clear_tail(p);
@@ -105,24 +115,23 @@ __global__ void __launch_bounds__(kThreads, 1) splitkv_attention(const __grid_co
   for (int stage = 0; stage + 1 < p.stages; ++stage) ring.issue(p, shared, stage);
 
   const std::int32_t first_row = group * Config::kRows;
+  bool from_start = part.begin == part.unit_begin;
+  std::int32_t unit_end = part.unit_begin;
   Query<Config> query;
   Output<Config> output;
   int stage = 0;
-  int refill = p.stages - 1;
-  std::int32_t unit_begin = part.unit_begin;
   for (std::int32_t u = part.unit, tile = part.begin; tile < part.end; ++u) {
     // A unit's facts are loaded where they are needed, and again after the loop: kept, they would cost registers that
     // the loop has not got.
-    std::int32_t unit_end;
-    bool idle;   // a longer request has more row groups
-    bool alike;  // all rows of the group see the same keys
+    bool idle;  // a longer request has more row groups
     RowSoftmax<Config> softmax;
     {
       const Unit unit = load_unit(p, u);
-      unit_end = unit_begin + unit.tiles;
       idle = first_row >= unit.rows(p);
-      alike = GroupSight<Config>(p, unit, first_row).alike();
-      softmax.start(Sight(p, unit, first_row + RowSoftmax<Config>::row()));
+      const GroupSight<Config> sight(p, unit, first_row);
+      sight.keep(shared, sight.plain_tiles(p, unit, unit_end));  // where the unit before ended
+      unit_end += unit.tiles;
+      softmax.start(shared, Sight(p, unit, first_row + RowSoftmax<Config>::row()));
       if (!idle) query.load(p, shared, unit, first_row);
     }
     output.clear();
@@ -132,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, 1) splitkv_attention(const __grid_co
       wait_for_groups(fresh ? 0 : p.stages - 2);  // the query came by the same kind of copy, after the tiles
       fresh = false;
       __syncthreads();  // the tile is there for all, and all are done with the one before
-      ring.issue(p, shared, refill);
+      ring.issue(p, shared, stage == 0 ? p.stages - 1 : stage - 1);
       if (!idle) {
         if constexpr (Config::kFp8) {
           widen_tile(p, shared, stage);
@@ -140,20 +149,23 @@ __global__ void __launch_bounds__(kThreads, 1) splitkv_attention(const __grid_co
         }
         compute_scores(p, shared, stage, query);
         __syncthreads();
-        softmax.step(p, shared, stage);
-        if (!alike) clear_unshared(shared, stage, GroupSight<Config>(p, load_unit(p, u), first_row));
+        if (GroupSight<Config>::plain(shared, tile)) {
+          softmax.template step<true>(p, shared, stage);
+        } else {
+          softmax.template step<false>(p, shared, stage);
+          clear_unshared(shared, stage);
+        }
         __syncthreads();
         output.accumulate(shared, stage);
       }
-      refill = stage;
       stage = stage + 1 == p.stages ? 0 : stage + 1;
     }
     if (!idle) {
-      const bool whole = unit_begin >= part.begin && unit_end <= part.end;
-      const std::int64_t slot = slot_of(p, c, unit_begin >= part.begin) * p.row_groups + group;
-      store_group(p, shared, load_unit(p, u), first_row, softmax, output, whole, slot);
+      const bool whole = from_start && unit_end <= part.end;
+      store_group(p, shared, load_unit(p, u), first_row, softmax, output,
+                  whole ? -1 : block_slot(p, first_row / Config::kRows, from_start));
     }
-    unit_begin = unit_end;
+    from_start = true;
   }
 }
 
@@ -176,6 +188,7 @@ constexpr kernels::splitkv::Variant variant_of(DType dtype) {
           .latent = Config::kLatent,
           .dtype = dtype,
           .fp8 = Config::kFp8,
+          .blocks = Config::kBlocks,
           .fixed_bytes = Config::kRingAt,
           .stage_bytes = Config::kStageBytes,
           .run = &launch<Config>};

@@ -110,8 +110,10 @@ __global__ void __launch_bounds__(kThreads) splitkv_merge(const __grid_constant_
       const float factor = empty ? 0.0F : p.value_scale / mine.sum;
       const RowId id = row_id(p, unit, first_row + row);
       const std::int64_t to = id.token * a.out.stride_token + id.head * a.out.stride_head + channel;
-      store_pair(a.out.data, a.out.dtype, to, make_float2(mine.out.x * factor, mine.out.y * factor));
-      store_pair(a.out.data, a.out.dtype, to + 2, make_float2(mine.out.z * factor, mine.out.w * factor));
+      with_type(a.out.data, a.out.dtype, [&](auto* out) {
+        store_pair(out + to, make_float2(mine.out.x * factor, mine.out.y * factor));
+        store_pair(out + to + 2, make_float2(mine.out.z * factor, mine.out.w * factor));
+      });
       if (channel == 0 && a.lse != nullptr) {
         constexpr float kLn2 = 0.693147180559945309F;
         a.lse[id.token * a.lse_stride_token + id.head * a.lse_stride_head] =

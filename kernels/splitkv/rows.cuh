@@ -34,6 +34,12 @@ struct Sight {
     sink = a.sink;
   }
 
+  /// For shared memory.
+  __device__ __forceinline__ explicit Sight(int4 kept) : last(kept.x), first(kept.y), sink(kept.z) {}
+  __device__ __forceinline__ int4 packed(std::int32_t beside = 0) const {
+    return make_int4(last, first, sink, beside);
+  }
+
   /// position -1 is never seen.
   __device__ __forceinline__ bool sees(std::int32_t position) const {
     return position >= 0 && position <= last && (position >= first || position < sink);

@@ -89,11 +89,19 @@ struct Query {
   }
 };
 
+/// What one step of 16 channels multiplies.
+template <class Config>
+struct ScoreFragments {
+  std::uint32_t q[Config::kQueryInRegisters ? 1 : Config::kScoreRowTiles][4];
+  std::uint32_t k[Config::kScoreKeyTiles][2];
+};
+
 /// S of one tile, partial over channels, to shared memory. Unscaled.
 template <class Config>
 __device__ __forceinline__ void compute_scores(const Params& p, const Shared<Config>& shared, int stage,
                                                const Query<Config>& query) {
   using T = typename Config::T;
+  using Fragments = ScoreFragments<Config>;
   const ScoreWarp<Config> warp;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float s[Config::kScoreRowTiles][Config::kScoreKeyTiles][4] = {};
@@ -103,48 +111,69 @@ __device__ __forceinline__ void compute_scores(const Params& p, const Shared<Con
   const std::uint32_t q_row = ptx::smem(shared.query()) + (warp.row + lane % 16) * Config::kRowBytes;
   const std::uint32_t k_row =
       ptx::smem(shared.tile(stage)) + (warp.key + lane / 16 * 8 + lane % 8) * Config::kRowBytes;
-  const auto multiply = [&](int line, int step) {
+  const auto load = [&](Fragments& f, int line, int step) {
     const int chunk = (warp.split * Config::kSteps + step) * 2;
-    const std::uint32_t q_at = q_row + line * 128 + swizzle(lane, chunk + lane / 16);
-    const std::uint32_t k_at = k_row + line * 128 + swizzle(lane, chunk + lane / 8 % 2);
-    std::uint32_t a[Config::kScoreRowTiles][4];
-#pragma unroll
-    for (int m = 0; m < Config::kScoreRowTiles; ++m) {
-      if constexpr (Config::kQueryInRegisters) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) a[m][i] = query.fragment[m][line][i];
-      } else {
-        ptx::ldmatrix_x4(a[m], q_at + m * 16 * Config::kRowBytes);
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < Config::kScoreKeyTiles; n += 2) {
-      std::uint32_t b[4];
-      if (n + 1 < Config::kScoreKeyTiles) {
-        ptx::ldmatrix_x4(b, k_at + n * 8 * Config::kRowBytes);
-      } else {  // an odd number of key tiles: the last one alone
-        std::uint32_t last[2];
-        ptx::ldmatrix_x2(last, k_at + n * 8 * Config::kRowBytes);
-        b[0] = last[0];
-        b[1] = last[1];
-      }
+    if constexpr (!Config::kQueryInRegisters) {
+      const std::uint32_t q_at = q_row + line * 128 + swizzle(lane, chunk + lane / 16);
 #pragma unroll
       for (int m = 0; m < Config::kScoreRowTiles; ++m) {
-        ptx::mma<T>(s[m][n], a[m], b[0], b[1]);
-        if (n + 1 < Config::kScoreKeyTiles) ptx::mma<T>(s[m][n + 1], a[m], b[2], b[3]);
+        ptx::ldmatrix_x4(f.q[m], q_at + m * 16 * Config::kRowBytes);
+      }
+    }
+    const std::uint32_t k_at = k_row + line * 128 + swizzle(lane, chunk + lane / 8 % 2);
+#pragma unroll
+    for (int n = 0; n < Config::kScoreKeyTiles; n += 2) {
+      if (n + 1 < Config::kScoreKeyTiles) {
+        std::uint32_t two[4];
+        ptx::ldmatrix_x4(two, k_at + n * 8 * Config::kRowBytes);
+        f.k[n][0] = two[0], f.k[n][1] = two[1], f.k[n + 1][0] = two[2], f.k[n + 1][1] = two[3];
+      } else {  // an odd number of key tiles: the last one alone
+        ptx::ldmatrix_x2(f.k[n], k_at + n * 8 * Config::kRowBytes);
       }
     }
   };
-  // Fragments in registers want constant indices; beside the larger output, loads far ahead would cost spills.
-  constexpr int kUnroll = Config::kQueryInRegisters ? Config::kLines : 2;
-#pragma unroll kUnroll
-  for (int line = 0; line < Config::kLines; ++line) {
+  const auto multiply = [&](const Fragments& f, [[maybe_unused]] int line) {
 #pragma unroll
-    for (int step = 0; step < Config::kSteps; ++step) multiply(line, step);
-  }
+    for (int n = 0; n < Config::kScoreKeyTiles; ++n) {
 #pragma unroll
-  for (int step = 0; step < Config::kSteps; ++step) {
-    if ((warp.split * Config::kSteps + step) * 16 < p.attention.rope) multiply(Config::kLines, step);
+      for (int m = 0; m < Config::kScoreRowTiles; ++m) {
+        if constexpr (Config::kQueryInRegisters) {
+          ptx::mma<T>(s[m][n], query.fragment[m][line], f.k[n][0], f.k[n][1]);
+        } else {
+          ptx::mma<T>(s[m][n], f.q[m], f.k[n][0], f.k[n][1]);
+        }
+      }
+    }
+  };
+  const auto has_rope = [&](int step) { return (warp.split * Config::kSteps + step) * 16 < p.attention.rope; };
+  if constexpr (Config::kQueryInRegisters) {
+    static_assert(Config::kSteps == 1);
+    Fragments f;
+#pragma unroll
+    for (int line = 0; line < Config::kLines; ++line) {
+      load(f, line, 0);
+      multiply(f, line);
+    }
+    if (has_rope(0)) {
+      load(f, Config::kLines, 0);
+      multiply(f, Config::kLines);
+    }
+  } else {
+    // The fragments of a step are on their way while the one before is multiplied. The rotary line may not exist, but
+    // lies in the tile.
+    static_assert(Config::kSteps == 2);
+    Fragments even, odd;
+    load(even, 0, 0);
+#pragma unroll 1
+    for (int line = 0; line < Config::kLines; ++line) {
+      load(odd, line, 1);
+      multiply(even, line);
+      load(even, line + 1, 0);
+      multiply(odd, line);
+    }
+    if (has_rope(1)) load(odd, Config::kLines, 1);
+    if (has_rope(0)) multiply(even, Config::kLines);
+    if (has_rope(1)) multiply(odd, Config::kLines);
   }
 
   float* to = shared.scores() + (warp.split * Config::kRows + warp.row + lane / 4) * Config::kScorePitch +

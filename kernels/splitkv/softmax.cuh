@@ -18,8 +18,9 @@ class RowSoftmax {
   /// the output need not be rescaled for every small step of the maximum.
   static constexpr float kSlack = 8.0F;
 
-  __device__ __forceinline__ void start(Sight sight) {
-    sight_ = sight;
+  /// Between a barrier after the last step() and one before the next.
+  __device__ __forceinline__ void start(const Shared<Config>& shared, const Sight& sight) {
+    if (lane() == 0) shared.sight()[row()] = sight.packed();
     pivot_ = -INFINITY;
     sum_ = 0.0F;
   }
@@ -27,11 +28,15 @@ class RowSoftmax {
   static __device__ __forceinline__ int row() { return static_cast<int>(threadIdx.x) / Config::kLanes; }
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % Config::kLanes; }
 
-  /// Adds the partial scores of a tile, masks, and writes the row's weights and by how much its output shrinks.
+  /// Adds the partial scores of a tile, masks (unless every row sees every key of the tile: kPlain), and writes the
+  /// row's weights and by how much its output shrinks.
+  template <bool kPlain>
   __device__ __forceinline__ void step(const Params& p, const Shared<Config>& shared, int stage) {
     float s[Config::kPairs][2];
     float maximum = -INFINITY;
     const float* scores = shared.scores() + row() * Config::kScorePitch;
+    Sight sight;
+    if constexpr (!kPlain) sight = Sight(shared.sight()[row()]);  // in registers it would cost the plain tiles
 #pragma unroll
     for (int i = 0; i < Config::kPairs; ++i) {
       const int column = 2 * (lane() + i * Config::kLanes);
@@ -43,9 +48,13 @@ class RowSoftmax {
         sum.x += x.x;
         sum.y += x.y;
       }
-      const int2 position = *reinterpret_cast<const int2*>(shared.positions(stage) + column);
-      s[i][0] = sight_.sees(position.x) ? sum.x * p.scale_log2 : -INFINITY;
-      s[i][1] = sight_.sees(position.y) ? sum.y * p.scale_log2 : -INFINITY;
+      s[i][0] = sum.x * p.scale_log2;
+      s[i][1] = sum.y * p.scale_log2;
+      if constexpr (!kPlain) {
+        const int2 position = *reinterpret_cast<const int2*>(shared.positions(stage) + column);
+        if (!sight.sees(position.x)) s[i][0] = -INFINITY;
+        if (!sight.sees(position.y)) s[i][1] = -INFINITY;
+      }
       maximum = fmaxf(maximum, fmaxf(s[i][0], s[i][1]));
     }
 #pragma unroll
@@ -87,7 +96,6 @@ class RowSoftmax {
   }
 
  private:
-  Sight sight_;
   float pivot_;
   float sum_;  // of this lane's columns
 };
@@ -99,9 +107,31 @@ struct GroupSight {
 
   __device__ __forceinline__ GroupSight(const Params& p, const Unit& unit, std::int32_t first_row)
       : earliest(p, unit, first_row), latest(p, unit, min(first_row + Config::kRows, unit.rows(p)) - 1) {}
+  __device__ __forceinline__ explicit GroupSight(const Shared<Config>& shared)
+      : earliest(shared.sight()[Config::kRows]), latest(shared.sight()[Config::kRows + 1]) {}
+  /// As RowSoftmax::start().
+  __device__ __forceinline__ void keep(const Shared<Config>& shared, int2 plain) const {
+    if (threadIdx.x != 0) return;
+    shared.sight()[Config::kRows] = earliest.packed(plain.x);
+    shared.sight()[Config::kRows + 1] = latest.packed(plain.y);
+  }
+  /// Whether `tile` is one of the plain ones that were kept.
+  static __device__ __forceinline__ bool plain(const Shared<Config>& shared, std::int32_t tile) {
+    return tile >= shared.sight()[Config::kRows].w && tile < shared.sight()[Config::kRows + 1].w;
+  }
   __device__ __forceinline__ bool alike() const { return earliest.last == latest.last; }
   __device__ __forceinline__ bool all_see(std::int32_t position) const {
     return earliest.sees(position) && latest.sees(position);
+  }
+
+  /// Tiles x .. y - 1 hold only keys that all rows of the group see, without looking at any (with an index: none). The
+  /// unit's first tile is `origin`.
+  __device__ __forceinline__ int2 plain_tiles(const Params& p, const Unit& unit, std::int32_t origin) const {
+    if (p.attention.topk > 0) return make_int2(0, 0);
+    const std::int32_t shift = unit.runs.second_begin - unit.runs.first_end;  // from entries to positions
+    const std::int32_t begin = max(unit.runs.first_end, latest.first - shift);
+    const std::int32_t end = min(unit.runs.count, earliest.last + 1 - shift);
+    return make_int2(origin + (begin + Config::kKeys - 1) / Config::kKeys, origin + end / Config::kKeys);
   }
 };
 
@@ -109,8 +139,9 @@ struct GroupSight {
 /// or a NaN is NaN. Where there are such keys, what is not finite in them is cleared before the second product; the
 /// rows that do see them have a score, and so a weight, that is not finite either.
 template <class Config>
-__device__ __forceinline__ void clear_unshared(const Shared<Config>& shared, int stage,
-                                               const GroupSight<Config>& sight) {
+__device__ __forceinline__ void clear_unshared(const Shared<Config>& shared, int stage) {
+  const GroupSight<Config> sight(shared);
+  if (sight.alike()) return;
   constexpr std::uint32_t kExponent = std::is_same_v<typename Config::T, __nv_bfloat16> ? 0x7f80U : 0x7c00U;
   const int lane = static_cast<int>(threadIdx.x) % kLine;
   for (int row = static_cast<int>(threadIdx.x) / kLine; row < Config::kKeys; row += kThreads / kLine) {

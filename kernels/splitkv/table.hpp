@@ -25,6 +25,8 @@ struct Params {
   std::int32_t stages = 2;        // tiles of the ring
   std::int32_t rows = 16;         // of a block
   std::int32_t tile = 32;         // keys
+  // Strides of the cache in bytes, which fit 32 bits (a block is below 4 GiB): addresses cost a few multiply-adds.
+  std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
   float* partial_out = nullptr;   // [slots, row_groups, rows, L] not yet divided by the sum
   float2* partial_sum = nullptr;  // [slots, row_groups, rows] (maximum of the scores * log2 e, sum)
 };
@@ -36,6 +38,7 @@ struct Variant {
   std::int32_t latent = 0;      // L
   DType dtype = DType::kBF16;   // of q and of the tile in shared memory
   bool fp8 = false;             // rows are e4m3, widened to `dtype` on the way
+  std::int32_t blocks = 1;      // that a multiprocessor's registers hold
   std::size_t fixed_bytes = 0;  // shared memory beside the ring
   std::size_t stage_bytes = 0;  // of one tile of the ring
   void (*run)(const Params& params, void* stream) = nullptr;

@@ -35,6 +35,9 @@ struct Traits {
   static constexpr int kValueRows = kValueRows_;
   static constexpr int kValueColumns = kThreads / 32 / kValueRows;
   static constexpr bool kFp8 = kFp8_;
+  /// Blocks side by side on a multiprocessor hide each other's waits. More rows leave no registers for two, and before
+  /// Hopper shared memory does not hold two rings of 512 channels.
+  static constexpr int kBlocks = kRows == 16 && (kLatent < 512 || MLA_ARCH_ID >= 90) ? 2 : 1;
   static_assert(kScoreRows * kScoreKeys * kScoreSplit == kThreads / 32);
 
   // One warp's share of the scores and of the values, in mma tiles.
@@ -71,7 +74,8 @@ struct Traits {
   static constexpr int kWideAt = kWeightsAt + kRows * kWeightBytes;  // fp8: the tile, widened
   static constexpr int kShrinkAt = kWideAt + (kFp8 ? kTileBytes : 0);
   static constexpr int kSumAt = kShrinkAt + kRows * 4;
-  static constexpr int kLocatorAt = kSumAt + kRows * 4;
+  static constexpr int kSightAt = kSumAt + kRows * 4;
+  static constexpr int kLocatorAt = kSightAt + (kRows + 2) * 16;
   static constexpr int kRingAt = (kLocatorAt + static_cast<int>(sizeof(Locator)) + 127) / 128 * 128;
   static constexpr int kPositionBytes = (kKeys * 4 + 127) / 128 * 128;
   static constexpr int kStageBytes = (kFp8 ? kRawTileBytes : kTileBytes) + kPositionBytes;
@@ -96,6 +100,9 @@ struct Shared {
   }
   /// [kRows] at the end of a unit
   __device__ __forceinline__ float* sum() const { return reinterpret_cast<float*>(base + Config::kSumAt); }
+  /// [kRows + 2] what a row sees (Sight::packed); behind them the first and the last row of the
+  /// group, each with one end of the tiles that need no mask
+  __device__ __forceinline__ int4* sight() const { return reinterpret_cast<int4*>(base + Config::kSightAt); }
   __device__ __forceinline__ Locator& locator() const {
     return *reinterpret_cast<Locator*>(base + Config::kLocatorAt);
   }

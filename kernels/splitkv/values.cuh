@@ -10,17 +10,35 @@
 
 namespace mla::MLA_ARCH_NS::splitkv {
 
+/// Two neighbouring elements from floats, rounded to nearest even; `to` is aligned to both.
+__device__ __forceinline__ void store_pair(float* to, float2 x) {
+  *reinterpret_cast<float2*>(to) = x;
+}
+__device__ __forceinline__ void store_pair(__nv_bfloat16* to, float2 x) {
+  *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(x.x, x.y);
+}
+__device__ __forceinline__ void store_pair(__half* to, float2 x) {
+  *reinterpret_cast<__half2*>(to) = __floats2half2_rn(x.x, x.y);
+}
+
+/// Calls f with `data` as a pointer to its elements.
+template <class F>
+__device__ __forceinline__ void with_type(void* data, DType dtype, F f) {
+  switch (dtype) {
+    case DType::kBF16:
+      return f(static_cast<__nv_bfloat16*>(data));
+    case DType::kF16:
+      return f(static_cast<__half*>(data));
+    default:
+      return f(static_cast<float*>(data));
+  }
+}
+
 /// A warp's share of the output: kValueRowTiles x 16 rows by kValueWidth channels, in registers.
 template <class Config>
 class Output {
  public:
   static constexpr int kColumnTiles = Config::kValueWidth / 8;
-
-  __device__ __forceinline__ Output() {
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    row_ = warp / Config::kValueColumns * Config::kValueRowTiles * 16;
-    column_ = warp % Config::kValueColumns * Config::kValueWidth;
-  }
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
@@ -35,9 +53,11 @@ class Output {
     using T = typename Config::T;
     rescale(shared.shrink());
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const std::uint32_t p_row = ptx::smem(shared.weights()) + (row_ + lane % 16) * Config::kWeightBytes;
+    const std::uint32_t p_row = ptx::smem(shared.weights()) + (first_row() + lane % 16) * Config::kWeightBytes;
     const std::uint32_t v_row = ptx::smem(shared.tile(stage)) + lane % 16 * Config::kRowBytes;
-#pragma unroll
+    // Beside 128 accumulators, loads of the next step would cost spills.
+    constexpr int kUnroll = Config::kValueRowTiles * kColumnTiles >= 32 ? 1 : Config::kKeys / 16;
+#pragma unroll kUnroll
     for (int k = 0; k < Config::kKeys; k += 16) {
       std::uint32_t a[Config::kValueRowTiles][4];
 #pragma unroll
@@ -47,7 +67,7 @@ class Output {
 #pragma unroll
       for (int n = 0; n < kColumnTiles; n += 2) {
         std::uint32_t b[4];
-        ptx::ldmatrix_x4_trans(b, v_row + k * Config::kRowBytes + swizzle(lane, column_ / 8 + n + lane / 16));
+        ptx::ldmatrix_x4_trans(b, v_row + k * Config::kRowBytes + swizzle(lane, first_channel() / 8 + n + lane / 16));
 #pragma unroll
         for (int m = 0; m < Config::kValueRowTiles; ++m) {
           ptx::mma<T>(o_[m][n], a[m], b[0], b[1]);
@@ -57,18 +77,23 @@ class Output {
     }
   }
 
-  /// Calls store(row of the group, channel, two values) for every pair of the warp's share.
-  template <class Store>
-  __device__ __forceinline__ void for_each_pair(Store store) const {
+  /// Stores the warp's share, times `factor` of each row. row_pointer(row of the group) is where the row's channel 0
+  /// goes, or null.
+  template <class RowPointer, class Factor>
+  __device__ __forceinline__ void store(RowPointer row_pointer, Factor factor) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
     for (int m = 0; m < Config::kValueRowTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = row_ + m * 16 + half * 8 + lane / 4;
+        const int row = first_row() + m * 16 + half * 8 + lane / 4;
+        auto* to = row_pointer(row);
+        if (to == nullptr) continue;
+        const float by = factor(row);
+        to += first_channel() + lane % 4 * 2;  // one address a row: offsets of the pairs are constants
 #pragma unroll
         for (int n = 0; n < kColumnTiles; ++n) {
-          store(row, column_ + n * 8 + lane % 4 * 2, make_float2(o_[m][n][2 * half], o_[m][n][2 * half + 1]));
+          store_pair(to + n * 8, make_float2(o_[m][n][2 * half] * by, o_[m][n][2 * half + 1] * by));
         }
       }
     }
@@ -83,7 +108,7 @@ class Output {
     for (int m = 0; m < Config::kValueRowTiles; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        factor[m][half] = shrink[row_ + m * 16 + half * 8 + lane / 4];
+        factor[m][half] = shrink[first_row() + m * 16 + half * 8 + lane / 4];
         any = any || factor[m][half] != 1.0F;
       }
     }
@@ -100,24 +125,15 @@ class Output {
     }
   }
 
-  float o_[Config::kValueRowTiles][kColumnTiles][4];
-  int row_, column_;
-};
-
-/// Two neighbouring elements of `data` from floats, rounded to nearest even. `offset` is even and the row aligned.
-__device__ __forceinline__ void store_pair(void* data, DType dtype, std::int64_t offset, float2 x) {
-  switch (dtype) {
-    case DType::kBF16:
-      *reinterpret_cast<__nv_bfloat162*>(static_cast<__nv_bfloat16*>(data) + offset) =
-          __floats2bfloat162_rn(x.x, x.y);
-      break;
-    case DType::kF16:
-      *reinterpret_cast<__half2*>(static_cast<__half*>(data) + offset) = __floats2half2_rn(x.x, x.y);
-      break;
-    default:
-      *reinterpret_cast<float2*>(static_cast<float*>(data) + offset) = x;
-      break;
+  // The warp's first row and channel, derived when needed: registers are short.
+  static __device__ __forceinline__ int first_row() {
+    return static_cast<int>(threadIdx.x) / 32 / Config::kValueColumns * Config::kValueRowTiles * 16;
   }
-}
+  static __device__ __forceinline__ int first_channel() {
+    return static_cast<int>(threadIdx.x) / 32 % Config::kValueColumns * Config::kValueWidth;
+  }
+
+  float o_[Config::kValueRowTiles][kColumnTiles][4];
+};
 
 }  // namespace mla::MLA_ARCH_NS::splitkv

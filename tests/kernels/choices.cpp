@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "common/arch_table.hpp"
+#include "common/fast_divide.hpp"
 #include "mla/backend.hpp"
 #include "splitkv/heuristics.hpp"
 
@@ -15,7 +17,8 @@ using namespace mla;
 using kernels::ArchMatch;
 using kernels::image_rank;
 using kernels::splitkv::choose_parts;
-using kernels::splitkv::choose_stages;
+using kernels::splitkv::choose_ring;
+using kernels::splitkv::Ring;
 using kernels::splitkv::kLeastTiles;
 
 TEST(ArchImages, RunWhereTheArchitectureAllows) {
@@ -64,11 +67,35 @@ TEST(SplitkvParts, NeverFewerThanOne) {
   EXPECT_EQ(parts(std::vector<std::int64_t>(7, 1), 500, 132), 1);
 }
 
-TEST(SplitkvStages, FitTheSharedMemory) {
-  EXPECT_EQ(choose_stages(1000, 100, 1550, 8), 5);
-  EXPECT_EQ(choose_stages(1000, 100, 1550, 4), 4);
-  EXPECT_EQ(choose_stages(1000, 100, 1199, 4), 0) << "one stage is no ring";
-  EXPECT_EQ(choose_stages(2000, 100, 1000, 4), 0);
+TEST(SplitkvRing, FitsTheSharedMemory) {
+  const auto ring = [](std::int64_t fixed, std::int64_t stage, std::int64_t limit, int blocks, int most) {
+    const Ring r = choose_ring(fixed, stage, limit, blocks, most);
+    return std::pair(r.blocks, r.stages);
+  };
+  EXPECT_EQ(ring(1000, 100, 1550, 1, 8), std::pair(1, 5));
+  EXPECT_EQ(ring(1000, 100, 1550, 1, 4), std::pair(1, 4));
+  EXPECT_EQ(ring(1000, 100, 1199, 1, 4), std::pair(0, 0)) << "one stage is no ring";
+  EXPECT_EQ(ring(2000, 100, 1000, 1, 4), std::pair(0, 0));
+  // Two blocks share what a multiprocessor has: (5000 + 1024) / 2 - 1024 = 1988 bytes each.
+  EXPECT_EQ(ring(1000, 100, 5000, 2, 20), std::pair(2, 9));
+  EXPECT_EQ(ring(1000, 600, 5000, 2, 20), std::pair(1, 6)) << "with one stage each they would wait for every tile";
+}
+
+// n / d by a product and a shift must be exact for every length and block size; the hard cases are next to multiples of d.
+TEST(FastDivide, IsExact) {
+  using kernels::FastDivide;
+  constexpr std::int32_t kLargest = 2147483647;
+  for (const std::int32_t d : {1, 2, 3, 5, 7, 16, 48, 63, 64, 65, 100, 480, 641, 4096, 6700417, (1 << 30) - 1,
+                               1 << 30, (1 << 30) + 1, kLargest - 1, kLargest}) {
+    const FastDivide by(d);
+    for (std::int64_t k = 0; k <= 2000; ++k) {
+      const std::int64_t step = std::max<std::int64_t>(1, kLargest / d / 2000);
+      for (const std::int64_t n : {k * step * d - 1, k * step * d, k * step * d + 1, kLargest - k, k}) {
+        if (n < 0 || n > kLargest) continue;
+        ASSERT_EQ(by.quotient(static_cast<std::int32_t>(n)), n / d) << n << " / " << d;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -61,6 +61,8 @@ TEST(PlanCache, FormatsWithoutALayoutAreRefused) {
   refused([&] { return cost(small, "fp8_ds_mla"); }, {"fp8_ds_mla"});
   refused([&] { return cost(small, "nvfp4_ds_mla"); }, {"256"});
   refused([&] { return cost(llama, "fp8_ds_mla"); }, {"llama-3.1-8b"});
+  refused([&] { return cost(test::deepseek_v3(), "fp8_per_token_head"); }, {"latent row", "KV heads"});
+  refused([&] { return cost(test::deepseek_v4_flash(), "int8_per_token_head"); }, {"int8_per_token_head"});
   ModelConfig odd = test::deepseek_v3();
   odd.mla->kv_lora_rank = 500;
   refused([&] { return cost(odd, "q8_0"); }, {"564"});
@@ -208,7 +210,7 @@ TEST(PlanCache, ProductsThatLeave64BitsAreErrors) {
 }
 
 TEST(PlanCache, EnginesByVersionAndMonth) {
-  EXPECT_EQ(find_engine("vllm").since, "0.22");
+  EXPECT_EQ(find_engine("vllm").since, "0.24");
   EXPECT_EQ(find_engine("vllm@0.8.3.dev172").since, "0.8");
   EXPECT_EQ(find_engine("vllm@0.5.0.post1").since, "");
   EXPECT_EQ(find_engine("vllm@0.9").since, "0.8");
@@ -217,7 +219,7 @@ TEST(PlanCache, EnginesByVersionAndMonth) {
   EXPECT_EQ(find_engine("vllm@v0.11").since, "0.10");
   EXPECT_EQ(find_engine("vllm@2025-11-06").since, "0.10");
   EXPECT_EQ(find_engine("vllm@2026-05").since, "0.16");
-  EXPECT_EQ(find_engine("vllm@2026-08").since, "0.22");
+  EXPECT_EQ(find_engine("vllm@2026-08").since, "0.24");
   EXPECT_EQ(find_engine("llama.cpp@b6000").since, "b5100");
   EXPECT_EQ(find_engine("trtllm").name, "tensorrt-llm");
   refused([&] { return find_engine("vlllm"); }, {"vlllm"});

@@ -2,6 +2,7 @@
 // The whole plan: what fits, why not more, and the questions turned round.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -193,6 +194,24 @@ TEST(PlanMemory, WarningsNameTheRule) {
   PlanRequest block = on_h200({.dp = 8, .ep = 8}, 4096);
   block.block = 16;
   EXPECT_TRUE(warned(v3, block, "FlashMLA"));
+}
+
+TEST(PlanMemory, FormatsOfAnotherEngineWarn) {
+  const auto warned = [](const char* engine, const char* format, const char* word) {
+    PlanRequest request = test::logged_budget(engine, test::gib(40), 4096);
+    request.cache = find_kv_format(format);
+    const MemoryPlan plan = plan_memory(test::llama_31_8b(), request);
+    return std::any_of(plan.warnings.begin(), plan.warnings.end(), [&](const std::string& one) {
+      return one.find("has no cache format") != std::string::npos && one.find(word) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(warned("vllm", "q8_0", "llama.cpp's"));
+  EXPECT_TRUE(warned("sglang", "iq4_nl", "llama.cpp's"));
+  EXPECT_TRUE(warned("llama.cpp", "fp8", "q8_0"));
+  EXPECT_FALSE(warned("llama.cpp", "q4_1", ""));
+  EXPECT_FALSE(warned("ik_llama.cpp", "f16", ""));
+  EXPECT_FALSE(warned("vllm", "fp8", ""));
+  EXPECT_FALSE(warned("none", "q8_0", ""));
 }
 
 TEST(PlanSearch, LayoutsOfEightGpus) {

@@ -2,6 +2,7 @@
 // Blocks, tokens and sequences from a budget, against numbers that engines logged.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 
 #include "mla/capacity.hpp"
@@ -173,10 +174,102 @@ TEST(PlanPools, DeepSeekV4PagesOfAllKinds) {
   PlanRequest request = logged_budget("vllm", gib(40), 65536);
   request.cache = find_kv_format("fp8");
   const MemoryPlan plan = plan_memory(test::deepseek_v4_flash(), request);
+  ASSERT_EQ(plan.stages[0].pools.size(), 1u);
   std::vector<std::int64_t> pages;
-  for (const CachePool& pool : plan.stages[0].pools) pages.push_back(pool.block_bytes);
+  for (const CacheGroup& group : plan.stages[0].pools[0].groups) pages.push_back(group.block_bytes);
   std::sort(pages.begin(), pages.end());
-  EXPECT_EQ(pages, (std::vector<std::int64_t>{656640, 870912, 1002240, 823680 + 786240}));
+  EXPECT_EQ(pages, (std::vector<std::int64_t>{656640, 786240, 823680, 870912, 1002240}));
+  // Places: 22 window layers of 37,440 B, 21 indexers of 8,640 B, 20 sparse entries of 1,728 B.
+  EXPECT_EQ(plan.stages[0].pools[0].block_bytes, 22 * 37440 + 21 * 8640 + 20 * 1728);
+  // Before 0.24: 22 places for each of the three sizes.
+  request.engine = find_engine("vllm@0.22");
+  EXPECT_EQ(plan_memory(test::deepseek_v4_flash(), request).stages[0].pools[0].block_bytes,
+            22 * (37440 + 8640 + 1728));
+}
+
+TEST(PlanPools, DeepSeekV4AsAnEngineRefusedIt) {
+  // vllm#44376 (0.22, two GPUs, prefill chunk 16,384): 30,000 tokens need 6.66 GiB; 5.44 GiB hold 13,528.
+  // A sequence: ceil(30000 / 256) + 2 x (ceil(16511 / 64) + 1) + (ceil(16391 / 4) + 1) + (ceil(16511 / 8) + 1)
+  // = 118 + 2 x 259 + 4099 + 2065 = 6800 blocks of 1,051,776 B = 6.661 GiB.
+  PlanRequest request = logged_budget("vllm@0.22", gib(5.441), 30000);
+  request.cache = find_kv_format("fp8");
+  request.layout.tp = 2;
+  request.max_batched_tokens = 16384;
+  request.engine.reserved_blocks = 0;  // vLLM's estimate counts the null block
+  const MemoryPlan plan = plan_memory(test::deepseek_v4_flash(), request);
+  EXPECT_EQ(plan.bytes_per_sequence, 6800LL * 1051776);
+  EXPECT_NEAR(static_cast<double>(plan.bytes_per_sequence) / test::kGiB, 6.66, 0.005);
+  // 53 + 2 x 213 + 3383 + 1692 = 5554 blocks = 5.4404 GiB
+  EXPECT_EQ(plan.longest_context, 13528);
+}
+
+TEST(PlanPools, RecurrentStatesWithPrefixCachingAndDrafts) {
+  // Qwen3.5-122B-A10B, fp8 cache: 12 full layers of 2 heads x 256 (1,024 B a token) and 36 states of
+  // 64 x 128 x 128 x 4 + 12,288 x 3 x 2 = 4,268,032 B: blocks of 4176 tokens. Logged: 21.43 GiB, 467,712
+  // tokens, 11.79x of 131,072 with aligned prefix caching: 448 / (32 + 3 groups x 2).
+  const ModelConfig qwen = load_model("qwen3.5-122b-a10b");
+  PlanRequest request = logged_budget("vllm@0.19", gib(21.43), 131072);
+  request.cache = find_kv_format("fp8");
+  request.state_blocks = StateBlocks::kAligned;
+  MemoryPlan plan = plan_memory(qwen, request);
+  EXPECT_EQ(plan.block, 4176);
+  EXPECT_EQ(plan.blocks, 448);
+  EXPECT_EQ(plan.tokens_logged, 467712);
+  EXPECT_DOUBLE_EQ(plan.concurrency_logged, 448.0 / 38);
+  // With the prediction layer (one drafted token): 24.05 GiB, 482,080 tokens, 6.42x of 262,144. The
+  // convolution keeps one column more, 4,292,608 B = 4192 tokens exactly; 13 full layers make groups of 13;
+  // 462 / (63 + 3 x 3).
+  request = logged_budget("vllm@0.19", gib(24.05), 262144);
+  request.cache = find_kv_format("fp8");
+  request.state_blocks = StateBlocks::kAligned;
+  request.with_mtp = true;
+  plan = plan_memory(qwen, request);
+  EXPECT_EQ(plan.block, 4192);
+  EXPECT_EQ(plan.blocks, 462);
+  EXPECT_EQ(plan.tokens_logged, 482080);
+  EXPECT_DOUBLE_EQ(plan.concurrency_logged, 462.0 / 72);
+  // Without prefix caching a sequence keeps its state and the drafted token's: 462 / (63 + 3 x 2).
+  request.state_blocks = StateBlocks::kOne;
+  EXPECT_DOUBLE_EQ(plan_memory(qwen, request).concurrency_logged, 462.0 / 69);
+  // A state at every block boundary: 63 + 3 x (63 + 1).
+  request.state_blocks = StateBlocks::kAll;
+  EXPECT_DOUBLE_EQ(plan_memory(qwen, request).concurrency_logged, 462.0 / (63 + 3 * 64));
+  request.speculative_tokens = -1;
+  refused([&] { return plan_memory(qwen, request); }, {"drafted tokens", "-1"});
+}
+
+TEST(PlanPools, LlamaCppWindowsOfManySequencesAndLargeBatches) {
+  // A unified cache holds each sequence's window: pad256(min(8192, 512 x 2 + 512)) = 1536 cells.
+  ModelConfig model = test::heads_model({"windows", 2, 8, 1, 64, 512, 512, 1000, 32768});
+  model.layers[1].window = 512;
+  PlanRequest request = logged_budget("llama.cpp", gib(1), 8192);
+  request.window_sequences = 2;
+  const std::int64_t cell = 2 * 64 * 2;
+  EXPECT_EQ(plan_memory(model, request).bytes_per_sequence, (8192 + 1536) * cell);
+  request.window_sequences = 1;
+  request.micro_batch = 2048;
+  EXPECT_EQ(plan_memory(model, request).bytes_per_sequence, (8192 + 2560) * cell);
+  request.micro_batch = 100;  // 612 cells are padded to 768
+  EXPECT_EQ(plan_memory(model, request).bytes_per_sequence, (8192 + 768) * cell);
+}
+
+TEST(PlanPools, VersionsBeyondTheCheckedOnesWarn) {
+  const auto warned = [](const char* engine, const char* word) {
+    const MemoryPlan plan = plan_memory(test::deepseek_v3(), logged_budget(engine, gib(40), 4096));
+    return std::any_of(plan.warnings.begin(), plan.warnings.end(), [&](const std::string& one) {
+      return one.find(word) != std::string::npos && one.find("0.5 to 0.26") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(warned("vllm@0.4.3", "older"));
+  EXPECT_TRUE(warned("vllm@0.31", "newer"));
+  EXPECT_TRUE(warned("vllm@1.0.0", "newer"));
+  for (const char* engine : {"vllm", "vllm@0.5", "vllm@0.5.0.post1", "vllm@0.26.3", "vllm@2025-11"}) {
+    EXPECT_FALSE(warned(engine, "older") || warned(engine, "newer")) << engine;
+  }
+  EXPECT_EQ(find_engine("llama.cpp@b500").fit, VersionFit::kOlder);
+  EXPECT_EQ(find_engine("llama.cpp@b6000").fit, VersionFit::kCovered);
+  EXPECT_EQ(find_engine("sglang@0.6.1").fit, VersionFit::kNewer);
+  EXPECT_EQ(find_engine("ik_llama.cpp@4567").fit, VersionFit::kCovered);
 }
 
 TEST(PlanPools, BlockSizesAnEngineRefuses) {
@@ -187,6 +280,12 @@ TEST(PlanPools, BlockSizesAnEngineRefuses) {
   refused([&] { return plan_memory(test::deepseek_v32(), request); }, {"64", "32"});
   request.block = -1;
   refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"-1"});
+  request = logged_budget("tensorrt-llm", gib(40), 4096);
+  request.block = 48;
+  refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"48", "power of two"});
+  request = logged_budget("llama.cpp", gib(40), 4096);
+  request.block = 64;
+  refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"64", "multiple of 256"});
 }
 
 TEST(PlanPools, ANullBlockIsNeverUsable) {

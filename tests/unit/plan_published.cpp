@@ -2,13 +2,16 @@
 // The described models against published figures: bytes of a token, parameters, weights and capacity by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
 #include "mla/capacity.hpp"
 #include "mla/device.hpp"
 #include "mla/model.hpp"
+#include "plan/explain.hpp"
 #include "plan/search.hpp"
+#include "plan/weight_padding.hpp"
 #include "plan_models.hpp"
 
 namespace mla::capacity {
@@ -126,6 +129,39 @@ TEST(Published, WeightsOfDeepSeekV3AsItIsShipped) {
       v3, scheme_of(v3), {.tp = 8, .pp = 4, .stage_layers = {15, 15, 16, 15}}, 0, find_engine("vllm@0.6"));
   const double head = 129280.0 * 7168 * 2 / 8;
   EXPECT_NEAR((static_cast<double>(stage.bytes) + head) / test::kGiB, 16.9583, 0.0002);
+}
+
+TEST(Published, PaddedFourBitExpertsAreSaid) {
+  // gpt-oss-120b, 2880 x 2880 experts: Marlin stores 2944 x 3072 of them. 36 x 128 x 3 x (2944 x 3072 -
+  // 2880 x 2880) x 17/32 B = 5.13 GiB more than 60.69 GiB; 65.9651 GiB were logged (within 0.3 %).
+  const ModelConfig model = load_model("gpt-oss-120b");
+  const WeightPlan plan = weights_on_rank(model, scheme_of(model), {}, 0, find_engine("vllm@0.10"));
+  const auto padded = padded_experts(model, scheme_of(model), {}, plan);
+  ASSERT_TRUE(padded.has_value());
+  EXPECT_EQ(padded->intermediate, 2944);
+  EXPECT_EQ(padded->hidden, 3072);
+  const double extra = 36.0 * 128 * 3 * (2944 * 3072 - 2880 * 2880) * 17 / 32;
+  EXPECT_NEAR(static_cast<double>(padded->extra_bytes), extra, 1e6);
+  EXPECT_NEAR(static_cast<double>(plan.bytes + padded->extra_bytes) / test::kGiB, 65.9651, 0.003 * 65.9651);
+  // Half of it on each of two GPUs: 1440 grows to 1536.
+  const Layout two{.tp = 2};
+  const WeightPlan half = weights_on_rank(model, scheme_of(model), two, 0, find_engine("vllm@0.10"));
+  EXPECT_EQ(padded_experts(model, scheme_of(model), two, half)->intermediate, 1536);
+  // Widths that fit and other formats are as they are.
+  const ModelConfig v3 = load_model("deepseek-v3");
+  EXPECT_FALSE(padded_experts(v3, uniform_scheme(find_weight_format("mxfp4")), {}, plan).has_value());
+  EXPECT_FALSE(padded_experts(model, uniform_scheme(find_weight_format("nvfp4")), {}, plan).has_value());
+  // The plan says so, and a log's line is explained by it.
+  PlanRequest request = test::logged_budget("vllm", test::gib(4), 4096);
+  request.weights = scheme_of(model);
+  const MemoryPlan memory = plan_memory(model, request);
+  EXPECT_TRUE(std::any_of(memory.warnings.begin(), memory.warnings.end(), [](const std::string& one) {
+    return one.find("2,944 x 3,072") != std::string::npos && one.find("5.13 GiB") != std::string::npos;
+  }));
+  const Explanation log = explain(read_log("Model loading took 65.9651 GiB and 9.1 seconds"), model);
+  ASSERT_EQ(log.numbers.size(), 1u);
+  EXPECT_TRUE(log.numbers[0].matches);
+  EXPECT_NE(log.numbers[0].how.find("Marlin"), std::string::npos) << log.numbers[0].how;
 }
 
 /// What each model of the project's list takes on 8 x H200, worked out by hand from the formulas.

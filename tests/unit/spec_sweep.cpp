@@ -86,6 +86,47 @@ TEST(SweepExpansion, ShapesAsRecordsNameThem) {
                          "' --backend b --caches warm --seed 1 --splits 3");
 }
 
+TEST(SweepExpansion, AWholeStepIsInHeadSpaceAndCountedOnce) {
+  SweepSpec spec = default_spec();
+  override_setting(spec, "dims", "h16/l512/r64/p128/v128", Level::kFile, "test");
+  const Sweep sweep = resolve(
+      with(spec,
+           {{"work", "attention,step"}, {"space", "latent,head"}, {"backend", "a"}, {"order", "given"}}),
+      kBackends);
+  ASSERT_EQ(sweep.points.size(), 3U) << "attention in both spaces, one step";
+  const auto steps = std::ranges::count(sweep.points, true, &SweepPoint::step);
+  EXPECT_EQ(steps, 1);
+  for (const SweepPoint& point : sweep.points) {
+    if (!point.step) continue;
+    EXPECT_EQ(point.shape.space, mla::QuerySpace::kHead);
+    EXPECT_NE(command_for(point, sweep.measure).find(" --work step"), std::string::npos);
+  }
+  expect_error(
+      [&] {
+        return resolve(with(spec, {{"work", "layer"}}), kBackends);
+      },
+      ErrorCode::kInvalidArgument, {"'layer'", "--work"});
+}
+
+TEST(SweepExpansion, RivalsOfAShapeStandTogetherInRandomOrder) {
+  SweepSpec spec = default_spec();
+  override_setting(spec, "dims", "h16/l512/r64/p128/v128", Level::kFile, "test");
+  const Sweep sweep =
+      resolve(with(spec, {{"kv", "1..40"}, {"backend", "a,b"}, {"order", "random"}}), kBackends);
+  ASSERT_EQ(sweep.points.size(), 80U);
+  bool shuffled = false;
+  int b_first = 0;
+  for (std::size_t i = 0; i < 80; i += 2) {
+    EXPECT_EQ(sweep.points[i].shape, sweep.points[i + 1].shape);
+    EXPECT_NE(sweep.points[i].backend, sweep.points[i + 1].backend);
+    shuffled = shuffled || sweep.points[i].position / 2 != i / 2;
+    b_first += sweep.points[i].backend == "b" ? 1 : 0;
+  }
+  EXPECT_TRUE(shuffled);
+  EXPECT_GT(b_first, 5);
+  EXPECT_LT(b_first, 35);
+}
+
 TEST(SweepExpansion, TensorParallelismDividesHeads) {
   SweepSpec spec = default_spec();
   override_setting(spec, "dims", "h128/l512/r64/p128/v128", Level::kFile, "test");

@@ -100,6 +100,20 @@ enum class WindowRule : std::uint8_t {
   kWithBatch,   ///< min(window + micro-batch, length) padded to 256 cells (llama.cpp)
 };
 
+/// How vLLM's groups of DeepSeek-V4 share blocks: each page size of the compressed layers is a size class.
+enum class EntryPages : std::uint8_t {
+  kByKind,  ///< no shared blocks
+  kTuples,  ///< (one page of every class) x (most layers a class has in a group)
+  kPacked,  ///< page of every class x (most layers that class has in a group)
+};
+
+/// How a version that was asked for relates to those the rules were checked against.
+enum class VersionFit : std::uint8_t {
+  kCovered,
+  kOlder,  ///< before the oldest rules known: those are used
+  kNewer,  ///< after the newest version whose logs were checked
+};
+
 /// The rules of one engine from one version on. A fact about an engine is a field, not a branch elsewhere.
 struct EngineRules {
   std::string_view name{};   ///< "vllm"
@@ -128,12 +142,17 @@ struct EngineRules {
   bool index_whole_under_dcp = false;   ///< every rank keeps all index keys
   std::string_view sparse_fp8 = "fp8";  ///< what cache format "fp8" means for top-k sparse MLA
   bool k_and_v_logged_apart = false;
-  int rope_table_bytes = 2;  ///< bytes an element of the cos/sin table kept with the weights
+  int rope_table_bytes = 2;          ///< bytes an element of the cos/sin table kept with the weights
+  bool power_of_two_blocks = false;  ///< other block sizes are refused (TensorRT-LLM)
+  EntryPages entry_pages = EntryPages::kByKind;
   std::string_view source{};
+  std::string_view oldest{}, newest{};    ///< versions between which the rules of the engine were checked
+  VersionFit fit = VersionFit::kCovered;  ///< set by find_engine
 };
 [[nodiscard]] MLA_EXPORT std::span<const EngineRules> all_engines() noexcept;
 /// "vllm", "vllm@0.11", "sglang", "tensorrt-llm", "llama.cpp", "ik_llama.cpp", "none" (no paging overhead at
-/// all). Without a version the newest rules. Throws kInvalidArgument naming what is known.
+/// all). Without a version the newest rules. A version outside the checked ones gives the nearest rules with
+/// `fit` saying so; a plan then warns. Throws kInvalidArgument naming what is known.
 [[nodiscard]] MLA_EXPORT EngineRules find_engine(std::string_view what);
 
 // ---- how a model is spread over GPUs ----------------------------------------------------------------------
@@ -276,9 +295,10 @@ enum class GroupKind : std::uint8_t { kFull, kWindow, kState };
 /// Layers that share one block table.
 struct CacheGroup {
   GroupKind kind = GroupKind::kFull;
-  int layers = 0;          ///< of the stage
-  int padding_layers = 0;  ///< of the whole model: dummies that make groups equal
-  std::int64_t block = 0;  ///< tokens a block of this group holds on one rank; kState: a whole sequence
+  int layers = 0;                ///< of the stage
+  int padding_layers = 0;        ///< of the whole model: dummies that make groups equal
+  std::int64_t block_bytes = 0;  ///< what its layers of the stage fill of a block
+  std::int64_t block = 0;        ///< tokens a block of this group holds on one rank; kState: a whole sequence
   std::int64_t window = 0;
   bool chunked = false;
 };
@@ -295,6 +315,14 @@ struct CachePool {
 };
 
 // ---- the plan ---------------------------------------------------------------------------------------------
+
+/// How many blocks of a recurrent layer a sequence takes in an engine with shared blocks (vLLM's
+/// mamba_cache_mode).
+enum class StateBlocks : std::uint8_t {
+  kOne,      ///< the state alone: without prefix caching
+  kAligned,  ///< and the state at the last block boundary: prefix caching, mode "align"
+  kAll,      ///< one at every block boundary: mode "all"
+};
 
 /// Memory that is neither weights nor cache. Empty values are estimated by a stated rule.
 struct RuntimeMemory {
@@ -319,6 +347,10 @@ struct PlanRequest {
   std::int64_t max_batched_tokens = 8192;
   std::int64_t max_sequences = 256;
   bool with_mtp = false;
+  int speculative_tokens = 0;  ///< drafted at a time; 0: one if prediction layers are cached, else none
+  StateBlocks state_blocks = StateBlocks::kOne;
+  std::int64_t micro_batch = 512;     ///< llama.cpp's n_ubatch: its window layers hold that much more
+  std::int64_t window_sequences = 1;  ///< llama.cpp with a unified cache: sequences whose windows it holds
 };
 
 /// What stops more from fitting.

@@ -30,7 +30,10 @@ void raise_for_states(std::vector<CacheSpec>& specs, const PoolInputs& inputs, C
   const std::int64_t wanted = times(step, ceil_div(state, times(step, token_bytes)));
   const std::int64_t block = std::max(full->block, wanted);
   for (CacheSpec& spec : specs) {
-    if (spec.kind == GroupKind::kState) continue;
+    if (spec.kind == GroupKind::kState) {
+      if (inputs.state_blocks == StateBlocks::kAll) spec.block = block;
+      continue;
+    }
     spec.page_bytes = times(spec.page_bytes / spec.block, block);
     spec.block = block;
   }
@@ -96,6 +99,7 @@ CachePool grouped_pool(std::vector<CacheSpec> specs, const PoolInputs& inputs, i
                        .window = type.front().window,
                        .chunked = type.front().chunked};
       for (std::size_t j = i; j < type.size(); j += groups) group.layers += type[j].stage == stage ? 1 : 0;
+      group.block_bytes = times(pool.page_bytes, group.layers);
       most_layers = std::max(most_layers, group.layers);
       pool.groups.push_back(group);
     }

@@ -26,4 +26,9 @@ struct CacheSpec {
 [[nodiscard]] CachePool grouped_pool(std::vector<CacheSpec> specs, const PoolInputs& inputs, int stage,
                                      PoolSet& set);
 
+/// The same for DeepSeek-V4 on vLLM, whose layers keep pages of several sizes: a block has places for pages
+/// of each size, and each group fills those it needs. Published for V4-Flash: places for 22 layers, five
+/// groups.
+[[nodiscard]] CachePool entry_pool(const std::vector<CacheSpec>& specs, const PoolInputs& inputs, int stage);
+
 }  // namespace mla::capacity

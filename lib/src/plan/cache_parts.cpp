@@ -38,6 +38,8 @@ CachePart latent_row(const ModelConfig& model, const KvFormat& format) {
   const MlaDims& dims = *model.mla;
   const int latent = dims.kv_lora_rank;
   const int rope = dims.qk_rope_head_dim;
+  if (format.scale_bytes_per_head != 0)
+    no_layout(format, model, "its scales belong to KV heads, and a latent row has none");
   CachePart part{.kind = PartKind::kRow};
   switch (format.mla_row) {
     case MlaRow::kLayout: {
@@ -140,7 +142,7 @@ void add_compressed(std::vector<CachePart>& parts, const ModelConfig& model, con
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} has entries of width {} with {} of it rotary", model.name, width, rope));
   }
-  if (format.k.elements != 1)
+  if (format.k.elements != 1 || format.scale_bytes_per_head != 0)
     no_layout(format, model, "its compressed entries are fp8 with a bf16 rope, or bf16");
   const bool fp8 = format.k.elements == 1 && format.k.bytes == 1;
   const std::int64_t entry =

@@ -74,23 +74,38 @@ std::size_t CaseInputs::size(std::string_view key) const {
 }
 
 Layout CaseInputs::layout() const {
-  const auto size_of = [&](std::initializer_list<std::string_view> keys, std::int64_t fallback) {
+  const auto size_of = [&](std::string_view key, int fallback, int least) {
     constexpr std::int64_t kMost = 65536;
-    return static_cast<int>(std::clamp<std::int64_t>(count(keys, fallback), 0, kMost));
+    const std::int64_t size = count({key}, fallback);
+    if (size < least || size > kMost) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  fmt::format("inputs: {} is {}; it must be {} to {}", key, size, least, kMost));
+    }
+    return static_cast<int>(size);
   };
   Layout layout;
-  layout.tp = size_of({"tp"}, 1);
-  layout.dp = size_of({"dp"}, 1);
-  layout.pp = size_of({"pp"}, 1);
-  layout.dcp = size_of({"dcp"}, 1);
-  layout.ep = size_of({"ep"}, 0);
-  if (const int replicas = size_of({"dp_attention"}, 0); replicas > 1 && layout.tp % replicas == 0) {
+  layout.tp = size_of("tp", 1, 1);
+  layout.dp = size_of("dp", 1, 1);
+  layout.pp = size_of("pp", 1, 1);
+  layout.dcp = size_of("dcp", 1, 1);
+  layout.ep = size_of("ep", 0, 0);
+  if (const int replicas = size_of("dp_attention", 1, 1); replicas > 1) {
+    if (layout.tp % replicas != 0) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("dp_attention {} does not divide tp {}: attention replicas are taken from the tp "
+                      "group",
+                      replicas, layout.tp));
+    }
     layout.tp /= replicas;  // SGLang: the tp group is divided into attention replicas
     layout.dp *= replicas;
   }
   const auto stages = case_->numbers.find("pp_layers");
   if (stages != case_->numbers.end()) {
-    for (const double layers : stages->second) layout.stage_layers.push_back(static_cast<int>(layers));
+    for (const double layers : stages->second) {
+      layout.stage_layers.push_back(
+          static_cast<int>(std::min<std::int64_t>(to_count(layers, "pp_layers"), 65536)));
+    }
   }
   return layout;
 }
@@ -130,19 +145,38 @@ EngineRules CaseInputs::rules() const {
                                      : MlaStorage::kLatent;
   }
   if (!flag("mla_enabled", true)) rules.mla_storage = MlaStorage::kExpanded;
-  if (!flag("swa_cache", true) || !flag("hybrid_manager", true)) rules.window = WindowRule::kFullLength;
+  if (!flag("swa_cache", true) || !flag("hybrid_manager", true) || flag("swa_full", false))
+    rules.window = WindowRule::kFullLength;
   if (has(word("layout"), "V-less") || has(word("layout"), "split")) rules.mla_storage = MlaStorage::kLatent;
   return rules;
 }
 
+StateBlocks CaseInputs::state_blocks() const {
+  const std::string mode = word("mamba_cache_mode");
+  if (mode == "all") return StateBlocks::kAll;
+  if (mode == "align" || (mode.empty() && flag("prefix_caching", false))) return StateBlocks::kAligned;
+  if (!mode.empty() && mode != "none") {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("mamba_cache_mode {} is not known; none, align and all are", text::quoted(mode)));
+  }
+  return StateBlocks::kOne;
+}
+
+std::int64_t CaseInputs::streams() const {
+  return flag("kv_unified", false) ? 1 : std::max<std::int64_t>(1, count({"n_seq"}, 1));
+}
+std::int64_t CaseInputs::window_sequences() const {
+  return flag("kv_unified", false) ? std::max<std::int64_t>(1, count({"n_seq"}, 1)) : 1;
+}
+
 int CaseInputs::block() const {
-  return static_cast<int>(
-      std::min<std::int64_t>(count({"block_size", "page_size", "tokens_per_block"}, 0), 1 << 20));
+  return static_cast<int>(std::min<std::int64_t>(
+      count({"block_size", "page_size", "tokens_per_block", "chunk_size"}, 0), 1 << 20));
 }
 
 CaseInputs::Budget CaseInputs::budget(std::size_t stage, std::size_t run) const {
   if (const std::optional<double> exact = number({"swap_space_gib"})) {
-    const auto bytes = static_cast<std::int64_t>(*exact * kGiB);
+    const std::int64_t bytes = to_count(*exact * kGiB, "swap space of");
     return {bytes, bytes, fmt::format("{} GiB", *exact)};
   }
   const bool per_stage = size("pp_layers") > 1 && size("available_kv_gib_per_rank") == size("pp_layers");
@@ -151,7 +185,7 @@ CaseInputs::Budget CaseInputs::budget(std::size_t stage, std::size_t run) const 
                           per_stage ? stage : run);
   const double share = number({"kv_cache_free_gpu_mem_fraction"}).value_or(1.0);
   const auto bytes = [&](double value) {
-    return static_cast<std::int64_t>(std::max(0.0, value) * share * kGiB);
+    return to_count(std::max(0.0, value) * share * kGiB, "a budget of");
   };
   return {bytes(gib - kHalfDigit), bytes(gib + kHalfDigit),
           share == 1.0 ? fmt::format("{} GiB", gib) : fmt::format("{} x {} GiB", share, gib)};

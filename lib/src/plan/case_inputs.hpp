@@ -31,7 +31,11 @@ class CaseInputs {
   [[nodiscard]] WeightScheme weight_scheme() const;
   [[nodiscard]] EngineRules rules() const;  ///< the case's, with what its inputs switch
   [[nodiscard]] int block() const;          ///< 0: the engine's default
-  [[nodiscard]] bool mtp() const { return flag("mtp", false); }
+  [[nodiscard]] bool mtp() const { return flag("mtp", false) || count({"draft_layers"}, 0) > 0; }
+  [[nodiscard]] StateBlocks state_blocks() const;
+  /// llama.cpp: caches of so many cells each, and sequences that share the windows of one.
+  [[nodiscard]] std::int64_t streams() const;
+  [[nodiscard]] std::int64_t window_sequences() const;
 
   /// A budget in bytes: the logged number and half of its last digit on each side. `stage` for per-stage
   /// lists, `run` for several runs.

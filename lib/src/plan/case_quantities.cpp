@@ -2,65 +2,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
+#include <array>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
-#include "plan/case_inputs.hpp"
-#include "plan/cases.hpp"
-#include "plan/plan_request.hpp"
-#include "plan/pools.hpp"
+#include "plan/case_asked.hpp"
 
 namespace mla::capacity {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-constexpr double kMiB = 1024.0 * 1024.0;
-
-[[noreturn]] void refuse(const std::string& sentence) {
-  throw Error(ErrorCode::kInvalidArgument, sentence);
-}
-
-Computed exactly(double value, std::string formula) {
-  return {value, value, std::move(formula)};
-}
-
-/// What a quantity is asked of: the case, and which value of a list.
-struct Asked {
-  const CapacityCase& one;
-  CaseInputs in;
-  std::string_view key;
-  std::size_t index;
-};
-
-PlanRequest request_of(const Asked& asked) {
-  PlanRequest request;
-  request.gpu_name = "of the log";
-  request.gpu_memory_bytes = std::int64_t{1} << 40;
-  request.layout = asked.in.layout();
-  request.engine = asked.in.rules();
-  request.cache = asked.in.cache_format();
-  request.block = asked.in.block();
-  request.with_mtp = asked.in.mtp();
-  request.max_batched_tokens = asked.in.count({"max_num_batched_tokens"}, 8192);
-  const std::optional<double> length = asked.in.number({"max_model_len", "runs.max_model_len"}, asked.index);
-  request.context = length ? static_cast<std::int64_t>(*length) : 0;
-  if (!length) request.engine.token_count = TokenCount::kBlocks;  // the other count needs a length
-  return request;
-}
-
-/// The cache formula of one rank: "61 layers x (512 + 64) x 2 B + 61 layers x (128 + 4 scale) B".
-std::string cost_formula(const Asked& asked, const PlanRequest& request) {
-  const CacheCost cost =
-      cache_cost(asked.one.model, request.cache, request.engine, request.layout.tp, request.with_mtp);
-  std::string text;
-  for (const Line& line : cost.lines) text += (text.empty() ? "" : " + ") + line.formula;
-  return text;
-}
 
 /// A number of the plan at both ends of the budget's rounding.
 Computed from_plan(const Asked& asked, PlanRequest request, std::size_t run,
@@ -154,275 +108,17 @@ Computed need_gib(const Asked& asked) {
                              cost_formula(asked, request)));
 }
 
-// ---- bytes of a given number of tokens --------------------------------------------------------------------
-
-enum class Half : std::uint8_t { kBoth, kKeys, kValues, kRope, kLatent };
-enum class Layers : std::uint8_t { kAll, kFull, kWindow };
-
-double part_width(const Asked& asked, const CachePart& part, Half half) {
-  const auto bytes = static_cast<double>(part.k_bytes);
-  const MlaDims* dims = asked.one.model.mla ? &*asked.one.model.mla : nullptr;
-  switch (half) {
-    case Half::kBoth:
-      return static_cast<double>(part.entry_bytes());
-    case Half::kKeys:
-      return bytes;
-    case Half::kValues:
-      return static_cast<double>(part.v_bytes);
-    case Half::kRope:
-      return dims == nullptr ? 0 : bytes * dims->qk_rope_head_dim / dims->latent_width();
-    case Half::kLatent:
-      return dims == nullptr ? 0 : bytes * dims->kv_lora_rank / dims->latent_width();
-  }
-  return 0;
-}
-
-double stored_bytes(const Asked& asked, Half half, Layers which) {
-  const PlanRequest request = request_of(asked);
-  const CaseInputs& in = asked.in;
-  const bool fixed_cells = in.number({"cells"}).has_value();
-  // An engine's spare page is part of the pool's size.
-  const int block = in.block() > 0 ? in.block() : default_block(asked.one.model, request.engine);
-  const std::int64_t spare = std::int64_t{request.engine.spare_blocks} * block;
-  const std::int64_t tokens = plus(in.tokens(asked.index), spare);
-  const auto window_tokens =
-      static_cast<std::int64_t>(in.number({"swa_tokens"}).value_or(static_cast<double>(tokens - spare))) +
-      spare;
-  const bool own_window_pool = in.number({"swa_tokens"}).has_value();
-  double bytes = 0;
-  for (const LayerCache& layer : asked.one.model.layers) {
-    if (layer.mtp && !request.with_mtp) continue;
-    const bool windowed = layer.window > 0;
-    if (which != Layers::kAll && (which == Layers::kWindow) != windowed) continue;
-    for (const CachePart& part :
-         cache_parts(asked.one.model, layer, request.cache, request.engine, request.layout.tp)) {
-      if (part.kind == PartKind::kState) continue;
-      std::int64_t kept = windowed && own_window_pool ? window_tokens : tokens;
-      if (part.window > 0 && !own_window_pool && !fixed_cells) kept = std::min(kept, part.window);
-      bytes += part_width(asked, part, half) * static_cast<double>(ceil_div(kept, part.tokens_per_entry));
-    }
-  }
-  return bytes;
-}
-
-Computed stored(const Asked& asked, Half half, Layers which, double unit) {
-  return exactly(stored_bytes(asked, half, which) / unit,
-                 fmt::format("{} tokens x {}", num(asked.in.tokens(asked.index)),
-                             cost_formula(asked, request_of(asked))));
-}
-
-double unit_of(std::string_view key) {
-  return key.ends_with("_gib") ? kGiB : key.ends_with("_mib") ? kMiB : 1.0;
-}
-
-template <Half half, Layers which>
-Computed bytes_of(const Asked& asked) {
-  return stored(asked, half, which, unit_of(asked.key));
-}
-
-/// llama.cpp's c^KV: the whole row, or its latent part where k^R is kept apart.
-Computed c_kv(const Asked& asked) {
-  const bool split = asked.in.number({"split"}).has_value() || asked.in.word("layout").starts_with("split");
-  return split ? bytes_of<Half::kLatent, Layers::kAll>(asked) : bytes_of<Half::kKeys, Layers::kAll>(asked);
-}
-
-/// The whole of a sequence's cache under one way of storing MLA, for "tokens": {"absorbed": ..., ...}.
-template <MlaStorage storage>
-Computed stored_as(const Asked& asked) {
-  const std::string name = storage == MlaStorage::kExpanded ? "tokens.non_absorbed" : "tokens.absorbed";
-  PlanRequest request = request_of(asked);
-  request.engine.mla_storage = storage;
-  const double tokens = asked.in.need({name, "n_ctx", "kv_tokens"});
-  const CacheCost cost = cache_cost(asked.one.model, request.cache, request.engine, request.layout.tp);
-  return exactly(tokens * cost.bytes_per_token / unit_of(asked.key),
-                 fmt::format("{} tokens x {}", num(tokens), cost_formula(asked, request)));
-}
-
-// ---- layouts ----------------------------------------------------------------------------------------------
-
-Computed bytes_per_token(const Asked& asked) {
-  const PlanRequest request = request_of(asked);
-  const CacheCost cost =
-      cache_cost(asked.one.model, request.cache, request.engine, request.layout.tp, request.with_mtp);
-  return exactly(cost.bytes_per_token + cost.index_bytes_per_token, cost_formula(asked, request));
-}
-
-Computed kv_tensors(const Asked& asked) {
-  const PlanRequest request = request_of(asked);
-  double tensors = 0;
-  for (const LayerCache& layer : asked.one.model.layers) {
-    if (layer.mtp && !request.with_mtp) continue;
-    tensors += static_cast<double>(
-        cache_parts(asked.one.model, layer, request.cache, request.engine, request.layout.tp).size());
-  }
-  return exactly(tensors, "rows and index keys, a tensor each");
-}
-
-Computed elements_per_layer(const Asked& asked) {
-  if (!asked.one.model.mla) refuse("the model has no latent row");
-  const MlaDims& dims = *asked.one.model.mla;
-  return exactly(dims.latent_width(), fmt::format("{} + {}", dims.kv_lora_rank, dims.qk_rope_head_dim));
-}
-
-CachePool only_pool(const Asked& asked) {
-  const PlanRequest request = request_of(asked);
-  PoolSet pools = pool_geometry(pool_inputs(asked.one.model, request), 0);
-  if (pools.pools.size() != 1) refuse("the layers are not in one pool");
-  return std::move(pools.pools.front());
-}
-
-Computed page_padding(const Asked& asked) {
-  const CachePool pool = only_pool(asked);
-  const std::int64_t state = pool.page_bytes - pool.padding_bytes;
-  if (state <= 0) refuse("the model has no recurrent state");
-  return exactly(100.0 * static_cast<double>(pool.padding_bytes) / static_cast<double>(state),
-                 fmt::format("page {} B, state {} B", num(pool.page_bytes), num(state)));
-}
-
-Computed padding_layers(const Asked& asked) {
-  int layers = 0;
-  const CachePool pool = only_pool(asked);
-  for (const CacheGroup& group : pool.groups) layers += group.padding_layers;
-  return exactly(layers, fmt::format("{} groups of equal size", pool.groups.size()));
-}
-
-/// DeepSeek-V4's group pages: "main", "c4_state", "c128_state", and "swaN" for N window layers.
-Computed group_page(const Asked& asked) {
-  const PlanRequest request = request_of(asked);
-  const PoolSet pools = pool_geometry(pool_inputs(asked.one.model, request), 0);
-  const std::string_view name = asked.key.substr(asked.key.find('.') + 1);
-  constexpr std::pair<std::string_view, std::int64_t> kBlocks[] = {
-      {"main", 256}, {"swa", 64}, {"c4_state", 4}, {"c128_state", 8}};
-  for (const auto& [prefix, block] : kBlocks) {
-    if (!name.starts_with(prefix)) continue;
-    for (const CachePool& pool : pools.pools) {
-      if (pool.groups.front().block != block) continue;
-      if (prefix != "swa") return exactly(static_cast<double>(pool.block_bytes), "sum of the layers' pages");
-      const std::string digits(name.substr(prefix.size()));
-      const bool number =
-          !digits.empty() && digits.size() < 5 && std::all_of(digits.begin(), digits.end(), [](char c) {
-            return std::isdigit(static_cast<unsigned char>(c)) != 0;
-          });
-      if (!number) refuse(fmt::format("{} does not say how many layers", text::quoted(name)));
-      return exactly(static_cast<double>(pool.page_bytes) * std::stoi(digits),
-                     fmt::format("{} layers x {} B", digits, num(pool.page_bytes)));
-    }
-  }
-  refuse(fmt::format("there is no group {} of pages", text::quoted(name)));
-}
-
-/// Blocks of CPU swap space of an engine without MLA, heads padded to a width the kernels had.
-Computed cpu_blocks(const Asked& asked) {
-  const ModelConfig& model = asked.one.model;
-  const std::int64_t heads = model.mla ? model.mla->num_heads : model.num_kv_heads;
-  const std::int64_t width = asked.in.count({"head_padding"}, model.head_dim);
-  const std::int64_t element = asked.in.cache_format().k.bytes;
-  std::int64_t layers = 0;
-  for (const LayerCache& layer : model.layers) layers += layer.mtp ? 0 : 1;
-  const std::int64_t block = times(times(times(layers, 2 * heads), times(width, element)), asked.in.block());
-  if (block < 1) refuse("the inputs lack block_size or head widths");
-  const CaseInputs::Budget budget = asked.in.budget(0, 0);
-  return {static_cast<double>(budget.low / block), static_cast<double>(budget.high / block),
-          fmt::format("floor({} / ({} layers x 2 x {} heads x {} x {} B x {} tokens))", budget.text, layers,
-                      heads, width, element, asked.in.block())};
-}
-
-/// The layers of one pipeline stage as a model of its own, where a log says which it has.
-ModelConfig stage_model(const Asked& asked) {
-  ModelConfig model = asked.one.model;
-  const std::int64_t dense = asked.in.count({"stage_layers.dense"}, -1);
-  const std::int64_t experts = asked.in.count({"stage_layers.moe"}, -1);
-  if (dense < 0 && experts < 0) return model;
-  std::int64_t dense_left = std::max<std::int64_t>(0, dense);
-  std::int64_t experts_left = std::max<std::int64_t>(0, experts);
-  std::vector<int> kept;
-  for (const LayerFfn& ffn : model.ffn) {
-    std::int64_t& left = ffn.moe ? experts_left : dense_left;
-    if (ffn.mtp || left == 0) continue;
-    --left;
-    kept.push_back(ffn.model_layer);
-  }
-  const auto dropped = [&](const auto& layer) {
-    return std::find(kept.begin(), kept.end(), layer.model_layer) == kept.end();
-  };
-  std::erase_if(model.layers, dropped);
-  std::erase_if(model.ffn, dropped);
-  const auto renumber = [&](auto& layers) {
-    for (auto& layer : layers) {
-      layer.model_layer =
-          static_cast<int>(std::find(kept.begin(), kept.end(), layer.model_layer) - kept.begin());
-    }
-  };
-  renumber(model.layers);
-  renumber(model.ffn);
-  model.num_layers = static_cast<int>(kept.size());
-  return model;
-}
-
-Computed weights_gib(const Asked& asked) {
-  const ModelConfig model = stage_model(asked);
-  Layout layout = asked.in.layout();
-  const bool one_stage = asked.in.number({"stage_layers.dense", "stage_layers.moe"}).has_value();
-  if (one_stage) {
-    layout.pp = 1;
-    layout.stage_layers.clear();
-  }
-  const auto stage = std::min(asked.index, static_cast<std::size_t>(layout.pp) - 1);
-  const WeightPlan plan = weights_on_rank(model, asked.in.weight_scheme(), layout, static_cast<int>(stage),
-                                          asked.in.rules(), asked.in.mtp());
-  double bytes = static_cast<double>(plan.bytes);
-  for (const Line& line : plan.lines) {
-    const bool absent = (line.key == "weights.embeddings.tokens" && !asked.in.flag("embed_on_stage", true)) ||
-                        (line.key == "weights.embeddings.head" && !asked.in.flag("lm_head_on_stage", true));
-    if (absent) bytes -= static_cast<double>(std::get<std::int64_t>(line.value));
-  }
-  return exactly(bytes / kGiB, fmt::format("{} parts of {} in layout {}", plan.lines.size(),
-                                           asked.one.model_name, to_text(layout)));
-}
-
-Computed index_record(const Asked& asked) {
-  if (!asked.one.model.indexer) refuse("the model has no indexer");
-  return exactly(kIndexKeyBytes, fmt::format("{} e4m3 + one f32 scale", kIndexKeyWidth));
-}
-
-struct Quantity {
-  std::string_view name;
-  Computed (*compute)(const Asked&);
-};
-constexpr Quantity kQuantities[] = {
+constexpr Quantity kPoolQuantities[] = {
     {"num_blocks", num_blocks},
     {"kv_tokens", kv_tokens},
     {"max_concurrency", max_concurrency},
     {"estimated_max_len", estimated_max_len},
     {"need_gib", need_gib},
-    {"cpu_blocks", cpu_blocks},
-    {"bytes_per_token", bytes_per_token},
-    {"kv_tensors", kv_tensors},
-    {"indexer_record_bytes", index_record},
-    {"elements_per_token_per_layer", elements_per_layer},
-    {"mamba_page_padding_percent", page_padding},
-    {"padding_layers", padding_layers},
-    {"group_page_bytes", group_page},
-    {"weights_gib", weights_gib},
-    {"kv_bytes", bytes_of<Half::kBoth, Layers::kAll>},
-    {"kv_gib", bytes_of<Half::kBoth, Layers::kAll>},
-    {"kv_mib", bytes_of<Half::kBoth, Layers::kAll>},
-    {"total_gib", bytes_of<Half::kBoth, Layers::kAll>},
-    {"total_mib", bytes_of<Half::kBoth, Layers::kAll>},
-    {"k_gib", bytes_of<Half::kKeys, Layers::kAll>},
-    {"v_gib", bytes_of<Half::kValues, Layers::kAll>},
-    {"k_mib", bytes_of<Half::kKeys, Layers::kAll>},
-    {"v_mib", bytes_of<Half::kValues, Layers::kAll>},
-    {"full_k_gib", bytes_of<Half::kKeys, Layers::kFull>},
-    {"full_v_gib", bytes_of<Half::kValues, Layers::kFull>},
-    {"swa_k_gib", bytes_of<Half::kKeys, Layers::kWindow>},
-    {"swa_v_gib", bytes_of<Half::kValues, Layers::kWindow>},
-    {"c_kv_mib", c_kv},
-    {"kv_t_mib", bytes_of<Half::kValues, Layers::kAll>},
-    {"k_r_mib", bytes_of<Half::kRope, Layers::kAll>},
-    {"absorbed_gib", stored_as<MlaStorage::kLatent>},
-    {"non_absorbed_gib", stored_as<MlaStorage::kExpanded>},
 };
+
+std::array<std::span<const Quantity>, 3> all_quantities() {
+  return {kPoolQuantities, layout_quantities(), stored_quantities()};
+}
 
 /// The quantity of a key without what says of which run, rank or group: "kv_tokens_2nd_run" -> "kv_tokens".
 std::string_view base_of(std::string_view key) {
@@ -434,11 +130,12 @@ std::string_view base_of(std::string_view key) {
 }
 
 }  // namespace
-
 Computed compute(const CapacityCase& one, std::string_view key, std::size_t index) {
   const std::string_view base = base_of(key);
-  for (const Quantity& quantity : kQuantities) {
-    if (quantity.name == base) return quantity.compute({one, CaseInputs(one), key, index});
+  for (const std::span<const Quantity> table : all_quantities()) {
+    for (const Quantity& quantity : table) {
+      if (quantity.name == base) return quantity.compute({one, CaseInputs(one), key, index});
+    }
   }
   throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no quantity {}", text::quoted(key)),
               text::suggestion(base, quantity_names()));
@@ -446,7 +143,9 @@ Computed compute(const CapacityCase& one, std::string_view key, std::size_t inde
 
 std::vector<std::string> quantity_names() {
   std::vector<std::string> names;
-  for (const Quantity& quantity : kQuantities) names.emplace_back(quantity.name);
+  for (const std::span<const Quantity> table : all_quantities()) {
+    for (const Quantity& quantity : table) names.emplace_back(quantity.name);
+  }
   return names;
 }
 

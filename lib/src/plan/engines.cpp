@@ -38,7 +38,10 @@ constexpr EngineRules vllm_0_5() {
           .block_step = 8,
           .sparse_fp8 = "fp8_ds_mla",
           .rope_table_bytes = 4,
-          .source = "logs of vllm#4650"};
+          .entry_pages = EntryPages::kTuples,
+          .source = "logs of vllm#4650",
+          .oldest = "0.5",
+          .newest = "0.26"};
 }
 constexpr EngineRules vllm_0_6() {
   EngineRules rules = vllm_0_5();
@@ -88,6 +91,16 @@ constexpr EngineRules vllm_0_22() {
   return rules;
 }
 
+constexpr EngineRules vllm_0_24() {
+  EngineRules rules = vllm_0_22();
+  rules.since = "0.24";
+  rules.date = "2026-07";
+  rules.title = "vLLM 0.24: DeepSeek-V4's page sizes packed into a block without gaps";
+  rules.entry_pages = EntryPages::kPacked;
+  rules.source = "logs of vllm#51041, vllm#51454";
+  return rules;
+}
+
 constexpr EngineRules sglang() {
   return {.name = "sglang",
           .date = "2025-01",
@@ -106,7 +119,9 @@ constexpr EngineRules sglang() {
           .sparse_fp8 = "fp8_ds_mla",
           .k_and_v_logged_apart = true,
           .rope_table_bytes = 4,
-          .source = "sglang mem_cache/memory_pool.py; logs of sglang#11309, #15464, #17392"};
+          .source = "sglang mem_cache/memory_pool.py; logs of sglang#11309, #15464, #17392",
+          .oldest = "0.4",
+          .newest = "0.5"};
 }
 
 constexpr EngineRules tensorrt_llm() {
@@ -119,7 +134,10 @@ constexpr EngineRules tensorrt_llm() {
           .mla_block = 32,
           .sparse_block = 64,
           .round_blocks_up = true,
-          .source = "TensorRT-LLM#1400, #2268"};
+          .power_of_two_blocks = true,
+          .source = "TensorRT-LLM#1400, #2268",
+          .oldest = "0.8",
+          .newest = "1.2"};
 }
 
 constexpr EngineRules llama_cpp_2023() {
@@ -132,8 +150,11 @@ constexpr EngineRules llama_cpp_2023() {
           .utilization = 1.0,
           .block = 256,
           .mla_block = 256,
+          .block_step = 256,
           .k_and_v_logged_apart = true,
-          .source = "llama.cpp logs; context padded to 256 cells"};
+          .source = "llama.cpp logs; context padded to 256 cells",
+          .oldest = "b1000",
+          .newest = "b10200"};
 }
 constexpr EngineRules llama_cpp_2025() {
   EngineRules rules = llama_cpp_2023();
@@ -159,6 +180,7 @@ constexpr EngineRules ik_llama_cpp() {
   rules.title = "ik_llama.cpp -mla 2 or 3: the latent alone; windows at full length";
   rules.mla_storage = MlaStorage::kLatent;
   rules.source = "ik_llama.cpp pull 237, 259, 616";
+  rules.oldest = rules.newest = {};  // it numbers no versions
   return rules;
 }
 
@@ -175,10 +197,10 @@ constexpr EngineRules lmcache() {
           .source = "LMCache default chunk_size"};
 }
 
-constexpr std::array kEngines{exact(),        vllm_0_5(),       vllm_0_6(),       vllm_0_8(),
-                              vllm_0_10(),    vllm_0_16(),      vllm_0_22(),      sglang(),
-                              tensorrt_llm(), llama_cpp_2023(), llama_cpp_2025(), llama_cpp_2026(),
-                              ik_llama_cpp(), lmcache()};
+constexpr std::array kEngines{exact(),          vllm_0_5(),     vllm_0_6(),       vllm_0_8(),
+                              vllm_0_10(),      vllm_0_16(),    vllm_0_22(),      vllm_0_24(),
+                              sglang(),         tensorrt_llm(), llama_cpp_2023(), llama_cpp_2025(),
+                              llama_cpp_2026(), ik_llama_cpp(), lmcache()};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kAliases{{
     {"trtllm", "tensorrt-llm"},
@@ -221,6 +243,17 @@ bool well_formed_version(std::string_view text) {
   return std::any_of(text.begin(), text.end(), is_digit) && std::all_of(text.begin(), text.end(), [](char c) {
            return is_digit(c) || (c >= 'a' && c <= 'z') || c == '.' || c == '-' || c == '+' || c == '_';
          });
+}
+
+/// A version against those that were checked; "0.26.1" is still 0.26.
+VersionFit fit_of(const EngineRules& rules, std::string_view version) {
+  if (rules.oldest.empty() || is_month(version)) return VersionFit::kCovered;
+  const std::vector<int> asked = version_numbers(version);
+  std::vector<int> shortened = asked;
+  const std::vector<int> newest = version_numbers(rules.newest);
+  shortened.resize(std::min(shortened.size(), newest.size()));
+  if (asked < version_numbers(rules.oldest)) return VersionFit::kOlder;
+  return shortened > newest ? VersionFit::kNewer : VersionFit::kCovered;
 }
 
 std::vector<std::string> engine_names() {
@@ -266,7 +299,9 @@ EngineRules find_engine(std::string_view what) {
                 fmt::format("{} is neither a version nor a month of {}", text::quoted(version), name),
                 "write it as in vllm@0.11 or vllm@2025-10");
   }
-  return *best;
+  EngineRules rules = *best;
+  if (!version.empty()) rules.fit = fit_of(rules, version);
+  return rules;
 }
 
 }  // namespace mla::capacity

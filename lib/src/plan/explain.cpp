@@ -12,6 +12,7 @@
 #include "plan/arithmetic.hpp"
 #include "plan/hypotheses.hpp"
 #include "plan/trial.hpp"
+#include "plan/weight_padding.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -40,17 +41,23 @@ void explain_weights(const ModelConfig& model, const Hypothesis& best, Explained
   for (const WeightFormat& format : all_weight_formats())
     schemes.emplace_back(format.name, uniform_scheme(format));
   double nearest = -1;
+  const auto consider = [&](double bytes, int stage, const std::string& how) {
+    if (nearest >= 0 && std::abs(bytes - logged) >= std::abs(nearest - logged)) return;
+    nearest = bytes;
+    result.how = how + (best.layout.pp > 1 ? fmt::format(", stage {}", stage) : std::string());
+  };
   for (const auto& [name, scheme] : schemes) {
     for (int stage = 0; stage < best.layout.pp; ++stage) {
       for (const int ep : {best.layout.ep, 0, best.layout.tp * best.layout.dp}) {
         Layout layout = best.layout;
         layout.ep = model.moe ? ep : 0;
-        const auto bytes = static_cast<double>(
-            weights_on_rank(model, scheme, layout, stage, best.engine, best.with_mtp).bytes);
-        if (nearest >= 0 && std::abs(bytes - logged) >= std::abs(nearest - logged)) continue;
-        nearest = bytes;
-        result.how = fmt::format("weights {}{}", name,
-                                 best.layout.pp > 1 ? fmt::format(", stage {}", stage) : std::string());
+        const WeightPlan plan = weights_on_rank(model, scheme, layout, stage, best.engine, best.with_mtp);
+        consider(static_cast<double>(plan.bytes), stage, fmt::format("weights {}", name));
+        if (const auto padded = padded_experts(model, scheme, layout, plan)) {
+          consider(static_cast<double>(plan.bytes + padded->extra_bytes), stage,
+                   fmt::format("weights {}, experts padded to {} x {} by Marlin's kernels", name,
+                               num(padded->intermediate), num(padded->hidden)));
+        }
       }
     }
   }
@@ -94,7 +101,7 @@ void explain_contradictions(const LogReading& log, const Hypothesis& best, const
                     "where windows and states "
                     "need few",
                     count_text(tokens->value), concurrency->value, num(concurrency->length), trial.groups(),
-                    num(trial.block())));
+                    num(trial.smallest_block())));
   } else {
     out.sentences.push_back(
         fmt::format("{} tokens are {:.2f}x of {}, but {:.2f}x is logged: the two lines belong to "
@@ -140,7 +147,15 @@ void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypoth
   for (const Explained& number : out.numbers) {
     const bool off = number.logged.kind == LogKind::kTokens && number.planned && !number.matches &&
                      std::abs(number.gap) < 0.05;
-    if (off && !budgets.empty()) {
+    const auto step = static_cast<double>(trial.smallest_block() * best.layout.dcp);
+    const bool no_blocks =
+        best.engine.name == "vllm" && std::floor(number.logged.value / step) * step != number.logged.value;
+    if (off && !budgets.empty() && no_blocks && log.max_length == 0) {
+      out.sentences.push_back(fmt::format(
+          "{} tokens are no whole blocks of {}: this version logs concurrency x maximum length, and the log "
+          "does not say the maximum length",
+          count_text(number.logged.value), num(trial.smallest_block())));
+    } else if (off && !budgets.empty()) {
       out.sentences.push_back(
           fmt::format("{} tokens are {:.3f} GiB a rank, {:.1f} % {} the logged memory: probably another "
                       "rank, whose line is not "
@@ -157,6 +172,61 @@ void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypoth
   }
 }
 
+/// What a number alone would mean under the usual cache formats.
+void explain_alone(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
+                   Explanation& out) {
+  const LogNumber* number = first(log, LogKind::kTokens);
+  if (number == nullptr) number = first(log, LogKind::kBudget);
+  if (number == nullptr || best.engine.pools == PoolKind::kCells) return;
+  const bool tokens = number->kind == LogKind::kTokens;
+  std::string text;
+  for (const char* format : {"bf16", "fp8", "fp8_ds_mla"}) {
+    Hypothesis other = best;
+    other.format = find_kv_format(format);
+    try {
+      const Trial trial(log, model, other);
+      const std::string one =
+          tokens ? fmt::format("{:.2f} GiB", trial.implied_gib(number->value))
+                 : fmt::format("{} tokens",
+                               num(static_cast<std::int64_t>(number->value * number->unit /
+                                                             (trial.implied_gib(1) * 1024 * 1024 * 1024))));
+      text += fmt::format("{}{} as {}", text.empty() ? "" : ", ", one, format);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInternal) throw;  // the model has no such layout
+    }
+  }
+  if (text.empty()) return;
+  const std::string what = tokens ? fmt::format("{} tokens", count_text(number->value))
+                                  : fmt::format("{:.2f} GiB", number->value * number->unit / 1073741824.0);
+  out.sentences.push_back(
+      fmt::format("on a rank of {}, {} {} {}", to_text(best.layout), what, tokens ? "are" : "hold", text));
+}
+
+/// No memory for a cache at all, and what units mean.
+void explain_lines(const LogReading& log, Explanation& out) {
+  if (const LogNumber* deficit = first(log, LogKind::kDeficit)) {
+    out.sentences.push_back(fmt::format(
+        "weights and activations exceed the engine's share of the GPU by {} GiB before any cache: "
+        "raise the memory utilization, shrink the prefill chunk, or use more GPUs",
+        deficit->value));
+  }
+  const bool gigabytes = std::any_of(log.numbers.begin(), log.numbers.end(), [](const LogNumber& number) {
+    return number.unit > 1 && number.text.find(" GB") != std::string::npos;
+  });
+  for (const Explained& number : out.numbers) {
+    if (number.how.find(kOtherLayers) == std::string::npos) continue;
+    out.sentences.push_back(
+        fmt::format("line {} does not speak of this model: {}", number.logged.line, number.how));
+    break;
+  }
+  for (const Explained& number : out.numbers) {
+    if (!number.matches || number.how.find(kNoIndexKeys) == std::string::npos) continue;
+    out.sentences.emplace_back("the line leaves the indexer's keys out: the pool takes more than it says");
+    break;
+  }
+  if (gigabytes) out.sentences.emplace_back("GB in this log are GiB, 2^30 bytes");
+}
+
 }  // namespace
 
 Explanation explain(const LogReading& log, const ModelConfig& model) {
@@ -166,13 +236,17 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   for (int breadth = 0; breadth < 3; ++breadth) {
     out.others.clear();
     for (const Hypothesis& hypothesis : hypotheses(log, model, breadth)) {
+      const bool settled = best && outcome.matches > 0 && outcome.matches == outcome.planned;
+      if (settled && hypothesis.cost > best->cost + 2) break;  // they are sorted: nothing simpler follows
       Outcome one = run(log, model, hypothesis);
       if (!best || one.matches > outcome.matches) {
         best = hypothesis;
         outcome = std::move(one);
         out.others.clear();
       } else if (one.matches == outcome.matches && outcome.matches > 0 && hypothesis.cost <= best->cost + 2) {
-        out.others.push_back(to_text(hypothesis));
+        const std::string text = to_text(hypothesis);
+        if (std::find(out.others.begin(), out.others.end(), text) == out.others.end())
+          out.others.push_back(text);
       }
     }
     if (best && outcome.matches == outcome.planned) break;
@@ -195,7 +269,9 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
     matches += number.matches ? 1 : 0;
   }
   out.explained = planned > 0 && matches == planned;
-  if (planned == 0) {
+  if (planned == 0 && first(log, LogKind::kDeficit) != nullptr) {
+    // said below
+  } else if (planned == 0) {
     out.sentences.push_back(
         "the numbers found do not follow from each other: a line with tokens, blocks or bytes needs "
         "the one with the memory or the context it came from");
@@ -206,7 +282,9 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   } else {
     out.sentences.push_back(fmt::format("{} of {} numbers follow from {}", matches, planned, out.hypothesis));
   }
+  if (planned == 0) explain_alone(log, model, *best, out);
   const Trial trial(log, model, *best);
+  explain_lines(log, out);
   explain_contradictions(log, *best, trial, out);
   explain_fault(*best, trial, out);
   explain_ranks(log, model, *best, trial, out);
@@ -215,6 +293,14 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
 
 std::vector<std::string> model_names(const std::string& logged) {
   std::string name = text::to_lower(logged);
+  // The Hub's cache: .../models--deepseek-ai--DeepSeek-V3/snapshots/<commit>
+  constexpr std::string_view kHub = "models--";
+  if (const std::size_t hub = name.find(kHub); hub != std::string::npos) {
+    name = name.substr(hub + kHub.size());
+    name = name.substr(0, name.find('/'));
+    if (const std::size_t organisation = name.find("--"); organisation != std::string::npos)
+      name = name.substr(organisation + 2);
+  }
   while (!name.empty() && name.back() == '/') name.pop_back();
   const std::size_t slash = name.rfind('/');
   if (slash != std::string::npos) name = name.substr(slash + 1);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 
 #include "core/text.hpp"
@@ -33,7 +34,8 @@ std::optional<KvFormat> format_named(const std::string& name) {
   }
 }
 
-std::vector<Choice<KvFormat>> formats_of(const LogReading& log, const ModelConfig& model, int breadth) {
+std::vector<Choice<KvFormat>> formats_of(const LogReading& log, const ModelConfig& model,
+                                         const EngineRules& engine, int breadth) {
   std::vector<Choice<KvFormat>> formats;
   const auto add = [&](const std::string& name, int cost) {
     const std::optional<KvFormat> format = format_named(name);
@@ -51,7 +53,9 @@ std::vector<Choice<KvFormat>> formats_of(const LogReading& log, const ModelConfi
   if (fp8 && model.indexer) add("fp8_ds_mla", 0);
   if (k) add(log.cache_dtype, fp8 && model.indexer ? 1 : 0);
   if (log.cache_dtype.empty()) add("bf16", 0);
-  if (breadth > 0) {
+  if (breadth > 0 && engine.pools == PoolKind::kCells) {
+    for (const char* name : {"f16", "q8_0", "q4_0", "q5_1", "q5_0", "q4_1"}) add(name, 2);
+  } else if (breadth > 0) {
     for (const char* name : {"bf16", "fp8", "fp8_ds_mla", "fp8_per_token_head", "nvfp4", "nvfp4_ds_mla"}) {
       add(name, 2);
     }
@@ -59,8 +63,13 @@ std::vector<Choice<KvFormat>> formats_of(const LogReading& log, const ModelConfi
   return formats;
 }
 
+bool has_windows(const ModelConfig& model) {
+  return std::any_of(model.layers.begin(), model.layers.end(),
+                     [](const LayerCache& layer) { return layer.window > 0; });
+}
+
 /// The rules the log's version names, else all of the engine, the newest first.
-std::vector<Choice<EngineRules>> engines_of(const LogReading& log, int breadth) {
+std::vector<Choice<EngineRules>> engines_of(const LogReading& log, const ModelConfig& model, int breadth) {
   const std::string name = log.engine.empty() ? "vllm" : log.engine;
   std::vector<Choice<EngineRules>> engines;
   try {
@@ -75,9 +84,20 @@ std::vector<Choice<EngineRules>> engines_of(const LogReading& log, int breadth) 
         engines.push_back({*rules, ++cost});
     }
   }
-  // llama.cpp's families differ in what MLA and window layers keep; -mla says, or the numbers do.
+  // llama.cpp's families differ in what MLA and window layers keep; -mla and --swa-full say, or the numbers
+  // do.
   const bool cells = engines.front().value.pools == PoolKind::kCells;
   if (!cells) return engines;
+  for (Choice<EngineRules>& engine : engines) {
+    if (log.mla_mode >= 0) {
+      engine.value.mla_storage = log.mla_mode == 0   ? MlaStorage::kExpanded
+                                 : log.mla_mode == 1 ? MlaStorage::kLatentAndValue
+                                                     : MlaStorage::kLatent;
+    }
+    if (log.full_windows) engine.value.window = WindowRule::kFullLength;
+  }
+  const bool latent = model.count(AttentionKind::kMla) > 0;
+  const bool windows = has_windows(model);
   std::vector<Choice<EngineRules>> all;
   for (const Choice<EngineRules>& engine : engines) {
     for (const MlaStorage storage :
@@ -88,7 +108,9 @@ std::vector<Choice<EngineRules>> engines_of(const LogReading& log, int breadth) 
             (storage != engine.value.mla_storage ? 1 : 0) + (window != engine.value.window ? 1 : 0);
         choice.value.mla_storage = storage;
         choice.value.window = window;
-        if (choice.cost == engine.cost || breadth > 0) all.push_back(choice);
+        const bool matters =
+            (storage == engine.value.mla_storage || latent) && (window == engine.value.window || windows);
+        if (choice.cost == engine.cost || (breadth > 0 && matters)) all.push_back(choice);
       }
     }
   }
@@ -109,8 +131,25 @@ std::vector<Choice<int>> blocks_of(const LogReading& log, const ModelConfig& mod
   return blocks;
 }
 
-std::vector<Choice<Layout>> layouts_of(const LogReading& log, const ModelConfig& model, int breadth) {
-  Layout said{.tp = std::max(1, log.tp), .dp = 1, .pp = std::max(1, log.pp), .dcp = std::max(1, log.dcp)};
+/// The tp that the ranks of the log's lines imply ("TP3": at least 4), 1 without any.
+int tp_of_ranks(const LogReading& log) {
+  int highest = 0;
+  for (const LogNumber& number : log.numbers) {
+    const std::size_t at = number.rank.find("TP");
+    if (at == std::string::npos) continue;
+    highest = std::max(highest, std::atoi(number.rank.c_str() + at + 2));
+  }
+  int tp = 1;
+  while (tp <= highest && tp < 1024) tp *= 2;
+  return tp;
+}
+
+std::vector<Choice<Layout>> layouts_of(const LogReading& log, const ModelConfig& model,
+                                       const EngineRules& engine, int breadth) {
+  Layout said{.tp = log.tp > 0 ? log.tp : tp_of_ranks(log),
+              .dp = 1,
+              .pp = std::max(1, log.pp),
+              .dcp = std::max(1, log.dcp)};
   said.dp = std::max(1, log.dp);
   if (log.engine == "sglang" && said.tp % said.dp == 0) said.tp /= said.dp;  // its replicas are inside tp
   if (model.moe && log.ep > 1 && said.tp * said.dp % log.ep == 0) said.ep = log.ep;
@@ -122,7 +161,8 @@ std::vector<Choice<Layout>> layouts_of(const LogReading& log, const ModelConfig&
     layout.dcp = dcp;
     if (!contains(layouts, layout)) layouts.push_back({layout, cost});
   };
-  if (breadth < 2) return layouts;
+  if (breadth < 2 || engine.pools == PoolKind::kCells)
+    return layouts;  // llama.cpp counts all devices together
   for (const int tp : {1, 2, 4, 8, 16}) {
     if (log.tp > 0 && tp != said.tp) continue;
     add(tp, said.pp, said.dcp, 2);
@@ -136,10 +176,30 @@ std::vector<Choice<Layout>> layouts_of(const LogReading& log, const ModelConfig&
   return layouts;
 }
 
-bool possible(const Hypothesis& hypothesis, const ModelConfig& model, const LogReading& log) {
+/// What prefix caching makes a sequence keep of recurrent layers.
+std::vector<Choice<StateBlocks>> states_of(const LogReading& log, const ModelConfig& model,
+                                           const EngineRules& engine) {
+  const bool matters = model.count(AttentionKind::kRecurrent) > 0 && engine.pools == PoolKind::kSharedBlocks;
+  if (!matters) return {{StateBlocks::kOne, 0}};
+  return {{StateBlocks::kOne, log.prefix_caching ? 1 : 0},
+          {StateBlocks::kAligned, log.prefix_caching ? 0 : 1}};
+}
+
+/// Prefill chunks: engines' defaults differ by GPU, and windows hold one.
+std::vector<Choice<std::int64_t>> chunks_of(const LogReading& log, const ModelConfig& model,
+                                            const EngineRules& engine, int breadth) {
+  if (log.batched_tokens > 0) return {{log.batched_tokens, 0}};
+  if (!has_windows(model) || breadth == 0 || engine.window != WindowRule::kWithChunk) return {{8192, 0}};
+  return {{8192, 0}, {2048, 1}, {16384, 1}};
+}
+
+/// Whether engine and model agree to it; finds its real block size.
+bool possible(Hypothesis& hypothesis, const ModelConfig& model, const LogReading& log) {
   try {
     validate(hypothesis.layout, model);
-    return !pool_geometry(hypothesis.inputs(model, log), 0).pools.empty();
+    const PoolSet pools = pool_geometry(hypothesis.inputs(model, log), 0);
+    hypothesis.real_block = pools.block;
+    return !pools.pools.empty();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal) throw;
     return false;
@@ -154,16 +214,22 @@ PoolInputs Hypothesis::inputs(const ModelConfig& model, const LogReading& log) c
           .format = format,
           .layout = layout,
           .block = block,
-          .max_batched_tokens = log.batched_tokens > 0 ? log.batched_tokens : 8192,
-          .with_mtp = with_mtp};
+          .max_batched_tokens = batched_tokens,
+          .with_mtp = with_mtp,
+          .speculative_tokens = with_mtp ? log.drafted : 0,
+          .state_blocks = state_blocks,
+          .micro_batch = log.micro_batch > 0 ? log.micro_batch : 512,
+          .window_sequences = std::max(1, log.sequences)};
 }
 
 std::string to_text(const Hypothesis& h) {
   std::string text = fmt::format("cache format {}", h.format.name);
   if (h.format.k.name != h.format.v.name) text += fmt::format(" and {} for V", h.format.v.name);
-  if (h.engine.pools != PoolKind::kCells) text += fmt::format(", blocks of {}", h.block);
+  if (h.engine.pools != PoolKind::kCells) text += fmt::format(", blocks of {}", h.real_block);
   text += fmt::format(", {}", to_text(h.layout));
   if (h.with_mtp) text += ", prediction layers cached";
+  if (h.state_blocks == StateBlocks::kAligned) text += ", aligned prefix caching of states";
+  if (h.batched_tokens != 8192) text += fmt::format(", prefill chunks of {}", h.batched_tokens);
   if (h.engine.mla_storage == MlaStorage::kExpanded) text += ", MLA stored as K and V heads";
   if (h.engine.mla_storage == MlaStorage::kLatentAndValue) text += ", the latent stored again as V";
   text += fmt::format(", rules of {}{}{}", h.engine.name, h.engine.since.empty() ? "" : " ", h.engine.since);
@@ -172,20 +238,32 @@ std::string to_text(const Hypothesis& h) {
 
 std::vector<Hypothesis> hypotheses(const LogReading& log, const ModelConfig& model, int breadth) {
   std::vector<Hypothesis> all;
-  for (const auto& engine : engines_of(log, breadth)) {
-    for (const auto& format : formats_of(log, model, breadth)) {
-      for (const auto& layout : layouts_of(log, model, breadth)) {
+  const bool drafts = log.drafted > 0 && model.num_mtp_layers > 0;
+  // Prediction layers, states and chunks of one engine, format, layout and block.
+  const auto add_variants = [&](const Hypothesis& base) {
+    for (const bool mtp : {drafts, !drafts}) {
+      if (mtp != drafts && (model.num_mtp_layers == 0 || breadth == 0)) continue;
+      for (const auto& state : states_of(log, model, base.engine)) {
+        for (const auto& chunk : chunks_of(log, model, base.engine, breadth)) {
+          Hypothesis one = base;
+          one.with_mtp = mtp;
+          one.state_blocks = state.value;
+          one.batched_tokens = chunk.value;
+          one.cost += (mtp != drafts ? 1 : 0) + state.cost + chunk.cost;
+          if (possible(one, model, log)) all.push_back(std::move(one));
+        }
+      }
+    }
+  };
+  for (const auto& engine : engines_of(log, model, breadth)) {
+    for (const auto& format : formats_of(log, model, engine.value, breadth)) {
+      for (const auto& layout : layouts_of(log, model, engine.value, breadth)) {
         for (const auto& block : blocks_of(log, model, engine.value, breadth)) {
-          for (const bool mtp : {false, true}) {
-            if (mtp && (model.num_mtp_layers == 0 || breadth == 0)) continue;
-            Hypothesis one{.engine = engine.value,
-                           .format = format.value,
-                           .layout = layout.value,
-                           .block = block.value,
-                           .with_mtp = mtp,
-                           .cost = engine.cost + format.cost + layout.cost + block.cost + (mtp ? 1 : 0)};
-            if (possible(one, model, log)) all.push_back(std::move(one));
-          }
+          add_variants({.engine = engine.value,
+                        .format = format.value,
+                        .layout = layout.value,
+                        .block = block.value,
+                        .cost = engine.cost + format.cost + layout.cost + block.cost});
         }
       }
     }

@@ -15,6 +15,7 @@ namespace mla::capacity {
 
 enum class LogKind : std::uint8_t {
   kBudget,       ///< GiB a rank has for the cache
+  kDeficit,      ///< GiB by which weights and runtime exceed the budget: no cache at all
   kTokens,       ///< tokens the pool holds
   kConcurrency,  ///< x at `length` tokens
   kNeed,         ///< GiB one sequence of the maximum length needs
@@ -27,15 +28,22 @@ enum class LogKind : std::uint8_t {
 };
 [[nodiscard]] MLA_EXPORT std::string_view name_of(LogKind kind) noexcept;
 
+/// Which of two caches of llama.cpp a line speaks of.
+enum class CacheOf : std::uint8_t { kUnknown, kFull, kWindow };
+
 struct LogNumber {
   LogKind kind = LogKind::kTokens;
   double value = 0;
-  double half_digit = 0;    ///< half of the last printed digit: the true number is that near
-  double unit = 1;          ///< bytes of one: 2^30, 2^20; 1 for counts
-  std::int64_t length = 0;  ///< kConcurrency, kNeed: tokens of a sequence
-  std::string rank;         ///< "TP0", "PP1", "Worker_TP3", or empty
-  int line = 0;             ///< 1-based
-  std::string text;         ///< the line without colours, cut to a screen's width
+  double half_digit = 0;              ///< half of the last printed digit: the true number is that near
+  double unit = 1;                    ///< bytes of one: 2^30, 2^20; 1 for counts
+  std::int64_t length = 0;            ///< kConcurrency, kNeed: tokens of a sequence
+  int streams = 1;                    ///< kTokens of llama.cpp: caches of so many cells each
+  int layers = 0;                     ///< kTokens of llama.cpp: layers that the line speaks of; 0: not said
+  CacheOf cache = CacheOf::kUnknown;  ///< kTokens of llama.cpp
+  bool free_memory = false;           ///< kBudget: all free memory, of which the engine takes a share
+  std::string rank;                   ///< "TP0", "PP1", "Worker_TP3", or empty
+  int line = 0;                       ///< 1-based
+  std::string text;                   ///< the line without colours, cut to a screen's width
 };
 
 /// Everything found. Empty or 0: not said.
@@ -45,9 +53,18 @@ struct LogReading {
   int mla_mode = -1;            ///< llama.cpp family: -mla
   std::int64_t max_length = 0;  ///< maximum model length, or llama.cpp's context
   std::int64_t batched_tokens = 0;
+  std::int64_t micro_batch = 0;       ///< llama.cpp: n_ubatch
+  int sequences = 0;                  ///< llama.cpp: sequences that share one cache
+  bool full_windows = false;          ///< llama.cpp: --swa-full
+  CacheOf cache = CacheOf::kUnknown;  ///< of the llama.cpp lines that follow
+  int drafted = 0;                    ///< speculative tokens
+  bool prefix_caching = false;
+  double free_share = 0;     ///< TensorRT-LLM: share of free memory for the cache; 0: not said
   int padding_layers = -1;   ///< vLLM: "Add 1 padding layers"
   double page_padding = -1;  ///< per cent
   std::int64_t layers = 0;   ///< llama.cpp: n_layer
+  double buffer_bytes = 0, buffer_slack = 0;  ///< llama.cpp: sum of KV buffers, and half digits of it
+  int buffer_line = 0;
   std::vector<LogNumber> numbers;
   [[nodiscard]] bool empty() const noexcept { return numbers.empty(); }
 };

@@ -37,6 +37,9 @@ void check(const PlanRequest& request) {
   in_range("concurrency", request.concurrency, 0, kMostTokens);
   in_range("batched tokens", request.max_batched_tokens, 1, kMostTokens);
   in_range("sequences of a batch", request.max_sequences, 1, kMostTokens);
+  in_range("drafted tokens", request.speculative_tokens, 0, 1024);
+  in_range("micro-batch", request.micro_batch, 1, kMostTokens);
+  in_range("sequences of a window", request.window_sequences, 1, kMostTokens);
   for (const auto& bytes :
        {request.weight_bytes, request.runtime.activations, request.runtime.graphs, request.runtime.other}) {
     if (bytes) in_range("bytes given", *bytes, 0, kMostMemory);
@@ -150,7 +153,11 @@ PoolInputs pool_inputs(const ModelConfig& model, const PlanRequest& request) {
           .layout = request.layout,
           .block = request.block,
           .max_batched_tokens = request.max_batched_tokens,
-          .with_mtp = request.with_mtp};
+          .with_mtp = request.with_mtp,
+          .speculative_tokens = request.speculative_tokens,
+          .state_blocks = request.state_blocks,
+          .micro_batch = request.micro_batch,
+          .window_sequences = request.window_sequences};
 }
 
 MemoryPlan plan_memory(const ModelConfig& model, const PlanRequest& asked) {

@@ -84,9 +84,11 @@ std::string blocks_of_sequence(const PoolInputs& inputs, const CachePool& pool, 
   for (const CacheGroup& group : pool.groups) {
     if (!text.empty()) text += " + ";
     switch (group.kind) {
-      case GroupKind::kState:
-        text += "1 state";
+      case GroupKind::kState: {
+        const std::int64_t blocks = sequence_blocks(inputs, {.groups = {group}}, length);
+        text += fmt::format("{} state{}", num(blocks), blocks == 1 ? "" : "s");
         break;
+      }
       case GroupKind::kWindow:
         text += fmt::format("window {}", num(sequence_blocks(inputs, {.groups = {group}}, length)));
         break;

@@ -7,6 +7,7 @@
 
 #include "plan/arithmetic.hpp"
 #include "plan/pools.hpp"
+#include "plan/weight_padding.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -76,6 +77,27 @@ void cut_blocks(Warnings& out, const ModelConfig& model, const PlanRequest& requ
   }
 }
 
+/// Formats of the ggml family and of the others do not meet in one engine.
+void formats(Warnings& out, const PlanRequest& request) {
+  const EngineRules& engine = request.engine;
+  if (engine.name == "none") return;
+  const auto ggml = [](const ElementFormat& element) {
+    return element.elements == 32;  // its blocks; nothing else has them
+  };
+  const bool cells = engine.pools == PoolKind::kCells;
+  const bool blocks = ggml(request.cache.k) || ggml(request.cache.v);
+  const bool plain = request.cache.k.bytes >= 2 && request.cache.v.bytes >= 2;
+  if (blocks && !cells) {
+    out.push_back(
+        fmt::format("{} has no cache format {}: it is llama.cpp's", engine.name, request.cache.name));
+  } else if (cells && !blocks && !plain) {
+    out.push_back(
+        fmt::format("{} has no cache format {}: it takes f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 "
+                    "and iq4_nl",
+                    engine.name, request.cache.name));
+  }
+}
+
 void lengths(Warnings& out, const ModelConfig& model, const MemoryPlan& plan) {
   if (model.max_position > 0 && plan.context > model.max_position) {
     out.push_back(fmt::format("context {} is beyond the {} positions of {}", num(plan.context),
@@ -86,6 +108,14 @@ void lengths(Warnings& out, const ModelConfig& model, const MemoryPlan& plan) {
 void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& request,
                   const MemoryPlan& plan) {
   const EngineRules& engine = request.engine;
+  if (engine.fit != VersionFit::kCovered) {
+    const bool older = engine.fit == VersionFit::kOlder;
+    out.push_back(fmt::format(
+        "this version of {} is {} than those whose logs were checked ({} to {}): the {} "
+        "rules are used{}",
+        engine.name, older ? "older" : "newer", engine.oldest, engine.newest, older ? "oldest" : "newest",
+        engine.since.empty() ? "" : fmt::format(", those from {} on", engine.since)));
+  }
   if (engine.name == "vllm" && model.mla && plan.block != 64 && model.count(AttentionKind::kRecurrent) == 0) {
     out.push_back(
         fmt::format("block size {} leaves FlashMLA out (it takes 64); Cutlass MLA takes 128, FlashInfer 32 "
@@ -93,7 +123,7 @@ void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& re
                     plan.block));
   }
   const int wanted = request.block > 0 ? request.block : default_block(model, engine);
-  if (plan.block > wanted) {
+  if (plan.block > wanted && model.count(AttentionKind::kRecurrent) > 0) {
     out.push_back(
         fmt::format("block size {} is raised to {}: a page must hold a recurrent state", wanted, plan.block));
   }
@@ -114,9 +144,18 @@ std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanReque
   kv_heads_replicated(out, model, request.layout);
   experts(out, model, request.layout);
   cut_blocks(out, model, request);
+  formats(out, request);
   lengths(out, model, plan);
   engine_rules(out, model, request, plan);
   if (!request.weight_bytes && !plan.stages.empty()) {
+    const StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
+    if (const auto padded = padded_experts(model, request.weights, request.layout, stage.weights)) {
+      out.push_back(fmt::format(
+          "weights: {} experts are counted as they are; Marlin's kernels pad theirs to {} x {} and take {} "
+          "more on a GPU",
+          request.weights.experts.name, num(padded->intermediate), num(padded->hidden),
+          gib(padded->extra_bytes)));
+    }
     for (const std::string& gap : plan.stages.front().weights.gaps) out.push_back("weights: " + gap);
   }
   return out;

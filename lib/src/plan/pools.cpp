@@ -15,7 +15,6 @@ namespace mla::capacity {
 namespace {
 
 constexpr std::int64_t kUnlimited = std::numeric_limits<std::int64_t>::max() / 4;
-constexpr std::int64_t kMicroBatch = 512;  // llama.cpp's default n_ubatch
 constexpr std::int64_t kCellPadding = 256;
 
 GroupKind group_kind(const CachePart& part) {
@@ -23,10 +22,19 @@ GroupKind group_kind(const CachePart& part) {
   return part.window > 0 ? GroupKind::kWindow : GroupKind::kFull;
 }
 
+/// What drafted tokens add to a recurrent state in vLLM: a column of the short convolution each.
+std::int64_t drafted_bytes(const PoolInputs& inputs) {
+  if (inputs.engine.pools != PoolKind::kSharedBlocks || !inputs.model.recurrent) return 0;
+  const RecurrentConfig& config = *inputs.model.recurrent;
+  if (config.conv_kernel < 2) return 0;
+  const std::int64_t column = std::int64_t{config.conv_channels} * config.conv_element_bytes;
+  return times(inputs.drafted(), ceil_div(column, inputs.layout.tp));
+}
+
 /// Bytes of one page of a part. Ranks that keep whole index keys while they share the rest need dcp times as
 /// many.
 std::int64_t page_of(const CachePart& part, std::int64_t block, const PoolInputs& inputs) {
-  if (part.kind == PartKind::kState) return part.k_bytes;
+  if (part.kind == PartKind::kState) return plus(part.k_bytes, drafted_bytes(inputs));
   std::int64_t tokens = block;
   if (part.kind == PartKind::kIndex && inputs.engine.index_whole_under_dcp)
     tokens = times(tokens, inputs.layout.dcp);
@@ -79,6 +87,7 @@ CachePool uniform_pool(const std::vector<CacheSpec>& specs, int stage, std::stri
     ++group.layers;
     pool.block_bytes = plus(pool.block_bytes, spec.page_bytes);
   }
+  group.block_bytes = pool.block_bytes;
   if (equal) pool.page_bytes = specs.front().page_bytes;
   pool.groups.push_back(group);
   return pool;
@@ -106,6 +115,10 @@ void add_pools_by_kind(PoolSet& set, const std::vector<CacheSpec>& specs, int st
 
 void check_block(const PoolInputs& inputs, int block) {
   const EngineRules& engine = inputs.engine;
+  if (engine.power_of_two_blocks && (block & (block - 1)) != 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} refuses block size {}: it must be a power of two", engine.name, block));
+  }
   if (block % engine.block_step != 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} refuses block size {}: it must be a multiple of {}", engine.name, block,
@@ -133,13 +146,28 @@ std::int64_t tokens_held(const PoolInputs& inputs, const CacheGroup& group, std:
     case WindowRule::kWithChunk:
       return std::min(plus(group.window - (group.chunked ? 0 : 1), inputs.max_batched_tokens), length);
     case WindowRule::kWithBatch:
-      return round_up(std::min(plus(group.window, kMicroBatch), length), kCellPadding);
+      return inputs.window_cells(group.window, length);
   }
   return length;
 }
 
+/// Blocks of recurrent layers: the state, its copies at block boundaries, and one for every drafted token.
+std::int64_t state_blocks(const PoolInputs& inputs, const CacheGroup& group, std::int64_t length) {
+  if (inputs.engine.pools != PoolKind::kSharedBlocks) return 1;
+  switch (inputs.state_blocks) {
+    case StateBlocks::kOne:
+      return 1 + inputs.drafted();
+    case StateBlocks::kAligned:
+      return 2 + inputs.drafted();
+    case StateBlocks::kAll:
+      return std::max<std::int64_t>(1, ceil_div(length, std::max<std::int64_t>(1, group.block))) +
+             inputs.drafted();
+  }
+  return 1;
+}
+
 std::int64_t group_blocks(const PoolInputs& inputs, const CacheGroup& group, std::int64_t length) {
-  if (group.kind == GroupKind::kState) return 1;
+  if (group.kind == GroupKind::kState) return state_blocks(inputs, group, length);
   const std::int64_t blocks = ceil_div(tokens_held(inputs, group, length), group.block);
   // A window may start in the middle of a block, so it can touch one more than its length needs.
   const bool one_more =
@@ -190,6 +218,10 @@ void fill_by_kind(PoolSet& set, const PoolInputs& inputs, std::int64_t budget) {
 
 }  // namespace
 
+std::int64_t PoolInputs::window_cells(std::int64_t window, std::int64_t length) const {
+  return round_up(std::min(plus(times(window, window_sequences), micro_batch), length), kCellPadding);
+}
+
 int default_block(const ModelConfig& model, const EngineRules& engine) {
   if (!model.mla) return engine.block;
   return model.indexer && engine.sparse_block > 0 ? engine.sparse_block : engine.mla_block;
@@ -210,8 +242,13 @@ PoolSet pool_geometry(const PoolInputs& inputs, int stage) {
                                   [](const CacheSpec& spec) { return spec.kind == GroupKind::kState; });
   const bool no_share_for_states =
       inputs.engine.pools == PoolKind::kPoolPerKind && states && inputs.engine.state_pool_ratio == 0;
-  set.fluid = inputs.engine.pools == PoolKind::kCells || has_compressed(inputs.model) || no_share_for_states;
-  if (set.fluid || inputs.engine.pools == PoolKind::kPoolPerKind) {
+  const bool entries = has_compressed(inputs.model);
+  const bool entry_groups = entries && inputs.engine.pools == PoolKind::kSharedBlocks &&
+                            inputs.engine.entry_pages != EntryPages::kByKind;
+  set.fluid = inputs.engine.pools == PoolKind::kCells || (entries && !entry_groups) || no_share_for_states;
+  if (entry_groups) {
+    set.pools.push_back(entry_pool(specs, inputs, stage));
+  } else if (set.fluid || inputs.engine.pools == PoolKind::kPoolPerKind) {
     add_pools_by_kind(set, specs, stage);
   } else if (uniform) {
     set.pools.push_back(uniform_pool(specs, stage, "cache"));

@@ -19,12 +19,24 @@ struct PoolInputs {
   int block = 0;  ///< 0: default_block()
   std::int64_t max_batched_tokens = 8192;
   bool with_mtp = false;
+  int speculative_tokens = 0;  ///< as in PlanRequest
+  StateBlocks state_blocks = StateBlocks::kOne;
+  std::int64_t micro_batch = 512;
+  std::int64_t window_sequences = 1;
+
+  /// Tokens drafted at a time.
+  [[nodiscard]] int drafted() const {
+    return speculative_tokens > 0 ? speculative_tokens : with_mtp && model.num_mtp_layers > 0 ? 1 : 0;
+  }
+  /// Cells that a window layer of llama.cpp holds for sequences of `length` tokens.
+  [[nodiscard]] std::int64_t window_cells(std::int64_t window, std::int64_t length) const;
 };
 
 /// The pools of one stage with the budget that fills them.
 struct PoolSet {
   std::vector<CachePool> pools;
-  bool fluid = false;  ///< no fixed shares: any pool may take any byte (llama.cpp's contexts, DeepSeek-V4)
+  bool fluid =
+      false;  ///< no fixed shares: any pool may take any byte (llama.cpp's contexts, DeepSeek-V4 outside vLLM)
   std::int64_t budget = 0;
   std::int64_t block = 0;  ///< tokens a block of the full-length layers, after the engine raised it
   std::vector<std::string> warnings;

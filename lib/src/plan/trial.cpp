@@ -70,14 +70,27 @@ Explained Trial::judge(const LogNumber& logged) const {
 std::int64_t Trial::block() const {
   return sets_.front().block;
 }
+std::int64_t Trial::smallest_block() const {
+  std::int64_t smallest = block();
+  if (sets_.front().pools.empty()) return smallest;
+  for (const CacheGroup& group : sets_.front().pools.front().groups) {
+    if (group.kind != GroupKind::kState) smallest = std::min(smallest, group.block);
+  }
+  return smallest;
+}
 std::size_t Trial::groups() const {
   return sets_.front().pools.empty() ? 0 : sets_.front().pools.front().groups.size();
 }
 /// GiB a rank that holds `tokens` tokens of this pool must have had.
 double Trial::implied_gib(double tokens) const {
-  const CachePool& pool = sets_.front().pools.front();
-  const double per_token = static_cast<double>(pool.block_bytes) * static_cast<double>(groups()) /
-                           static_cast<double>(block()) / inputs_.layout.dcp;
+  double per_token = 0;
+  for (const CachePool& pool : sets_.front().pools) {
+    const CacheGroup& group = pool.groups.front();
+    if (group.kind == GroupKind::kState || group.block == 0) continue;
+    const std::int64_t held = sets_.front().pools.size() == 1 ? smallest_block() : group.block;
+    per_token += static_cast<double>(pool.block_bytes) * static_cast<double>(pool.groups.size()) /
+                 static_cast<double>(held) / inputs_.layout.dcp;
+  }
   return tokens * per_token / kGiB;
 }
 
@@ -125,8 +138,8 @@ Trial::Range Trial::over_stages(const Budgets& budgets, std::int64_t length, Val
   for (std::size_t stage = 0; stage < sets_.size(); ++stage) {
     const auto at = [&](double shift) {
       PoolSet set = sets_[stage];
-      const double bytes =
-          (budgets[stage]->value + shift * budgets[stage]->half_digit) * budgets[stage]->unit;
+      const double bytes = (budgets[stage]->value + shift * budgets[stage]->half_digit) *
+                           budgets[stage]->unit * share_of(*budgets[stage]);
       fill(set, inputs_, static_cast<std::int64_t>(bytes), std::max<std::int64_t>(1, length));
       return static_cast<double>(value(set));
     };
@@ -137,11 +150,19 @@ Trial::Range Trial::over_stages(const Budgets& budgets, std::int64_t length, Val
   return range;
 }
 
-std::string Trial::budget_text(const Budgets& budgets) {
+/// The share of logged free memory that the engine takes.
+double Trial::share_of(const LogNumber& budget) const {
+  if (!budget.free_memory) return 1;
+  return log_.free_share > 0 ? log_.free_share : inputs_.engine.utilization;
+}
+
+std::string Trial::budget_text(const Budgets& budgets) const {
   std::string text;
   for (const LogNumber* budget : budgets) {
-    const std::string one = fmt::format("{:.2f} GiB{}", budget->value,
-                                        budget->rank.empty() ? "" : fmt::format(" of {}", budget->rank));
+    const double share = share_of(*budget);
+    const std::string one =
+        fmt::format("{}{:.2f} GiB{}", share < 1 ? fmt::format("{} x ", share) : "", budget->value,
+                    budget->rank.empty() ? "" : fmt::format(" of {}", budget->rank));
     if (text.find(one) == std::string::npos) text += (text.empty() ? "" : ", ") + one;
   }
   return text;
@@ -165,6 +186,7 @@ std::vector<Trial::Option> Trial::options(const LogNumber& logged) const {
     case LogKind::kValueBytes:
       return bytes(logged);
     case LogKind::kBudget:
+    case LogKind::kDeficit:
     case LogKind::kWeights:
       return {};
   }
@@ -189,9 +211,9 @@ void Trial::add_from_pool(std::vector<Option>& found, const LogNumber& logged, s
                                                           other.line, count_text(blocks), num(needed))});
     } else if (logged.kind == LogKind::kTokens && other.kind == LogKind::kBlocks) {
       const double value = std::floor(blocks / static_cast<double>(pool.groups.size())) *
-                           static_cast<double>(block()) * inputs_.layout.dcp;
+                           static_cast<double>(smallest_block()) * inputs_.layout.dcp;
       found.push_back({Range({value, value}), fmt::format("line {}: {} blocks of {}", other.line,
-                                                          count_text(blocks), num(block()))});
+                                                          count_text(blocks), num(smallest_block()))});
     }
   }
 }
@@ -222,6 +244,7 @@ std::int64_t Trial::estimate_of(PoolSet& set, std::int64_t length) const {
 
 std::vector<Trial::Option> Trial::from_budgets(const LogNumber& logged) const {
   std::vector<Option> found;
+  if (inputs_.engine.pools == PoolKind::kCells && logged.kind == LogKind::kTokens) add_cells(found, logged);
   const std::int64_t length = length_of(logged);
   const auto& pools = sets_.front().pools;
   for (const auto& budgets : budget_choices()) {
@@ -245,8 +268,8 @@ Trial::Option Trial::all_layers_on_one(const Budgets& budgets, std::int64_t leng
         set.pools[i].block_bytes = plus(set.pools[i].block_bytes, sets_[stage].pools[i].block_bytes);
       }
     }
-    const double bytes =
-        (budgets.front()->value + shift * budgets.front()->half_digit) * budgets.front()->unit;
+    const double bytes = (budgets.front()->value + shift * budgets.front()->half_digit) *
+                         budgets.front()->unit * share_of(*budgets.front());
     fill(set, inputs_, static_cast<std::int64_t>(bytes), length);
     return static_cast<double>(estimate_of(set, length));
   };
@@ -273,46 +296,6 @@ std::vector<Trial::Option> Trial::need(const LogNumber& logged) const {
     add(all, std::string(kAllLayers));
   }
   return found;
-}
-
-/// Bytes of the tokens that the same or a near line names.
-std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
-  std::vector<Option> found;
-  std::vector<double> lengths;
-  for (const LogNumber& other : log_.numbers) {
-    if (other.kind == LogKind::kTokens && std::abs(other.line - logged.line) <= 3)
-      lengths.push_back(other.value);
-  }
-  if (lengths.empty() && log_.max_length > 0) lengths.push_back(static_cast<double>(log_.max_length));
-  for (const double tokens : lengths) {
-    const std::int64_t spare = std::int64_t{inputs_.engine.spare_blocks} * inputs_.block;
-    double keys = 0;
-    double values = 0;
-    for (const LayerCache& layer : model_.layers) {
-      if (layer.mtp && !inputs_.with_mtp) continue;
-      for (const CachePart& part :
-           cache_parts(model_, layer, inputs_.format, inputs_.engine, inputs_.layout.tp)) {
-        if (part.kind == PartKind::kState) continue;
-        double kept = tokens + static_cast<double>(spare);
-        if (part.window > 0) kept = std::min(kept, static_cast<double>(window_cells(part.window)));
-        keys += kept * static_cast<double>(part.k_bytes) / part.tokens_per_entry;
-        values += kept * static_cast<double>(part.v_bytes) / part.tokens_per_entry;
-      }
-    }
-    const double wanted = logged.kind == LogKind::kKeyBytes     ? keys
-                          : logged.kind == LogKind::kValueBytes ? values
-                                                                : keys + values;
-    const double value = wanted / logged.unit;
-    found.push_back({Range({value, value}),
-                     fmt::format("{} tokens{}", count_text(tokens),
-                                 spare > 0 ? fmt::format(" and a spare page of {}", spare) : std::string())});
-  }
-  return found;
-}
-
-std::int64_t Trial::window_cells(std::int64_t window) const {
-  constexpr std::int64_t kMicroBatch = 512;
-  return inputs_.engine.window == WindowRule::kWithBatch ? round_up(window + kMicroBatch, 256) : window;
 }
 
 }  // namespace mla::capacity

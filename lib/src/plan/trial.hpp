@@ -17,6 +17,12 @@ namespace mla::capacity {
 inline constexpr std::string_view kAllLayers =
     "all layers charged to one rank, as vLLM does under pipeline parallelism (vllm#34076)";
 
+/// How a number was explained that SGLang printed before it counted index keys.
+inline constexpr std::string_view kNoIndexKeys = ", index keys left out as this engine once did";
+
+/// How a number was explained whose line counts other layers than the model has.
+inline constexpr std::string_view kOtherLayers = " in another number of layers";
+
 /// "715,072", "2.73".
 [[nodiscard]] std::string count_text(double value);
 
@@ -32,6 +38,8 @@ class Trial {
   [[nodiscard]] Explained judge(const LogNumber& logged) const;
 
   [[nodiscard]] std::int64_t block() const;
+  /// Tokens of the smallest block of a group: what the logged tokens count.
+  [[nodiscard]] std::int64_t smallest_block() const;
   [[nodiscard]] std::size_t groups() const;
   /// GiB that a rank which holds `tokens` tokens of this pool must have had.
   [[nodiscard]] double implied_gib(double tokens) const;
@@ -57,8 +65,9 @@ class Trial {
   [[nodiscard]] Range over_stages(const Budgets& budgets, std::int64_t length, Value value) const;
   [[nodiscard]] std::int64_t estimate_of(PoolSet& set, std::int64_t length) const;
   [[nodiscard]] std::int64_t length_of(const LogNumber& logged) const;
-  [[nodiscard]] std::int64_t window_cells(std::int64_t window) const;
-  [[nodiscard]] static std::string budget_text(const Budgets& budgets);
+  void add_cells(std::vector<Option>& found, const LogNumber& logged) const;
+  [[nodiscard]] double share_of(const LogNumber& budget) const;
+  [[nodiscard]] std::string budget_text(const Budgets& budgets) const;
 
   const LogReading& log_;
   const ModelConfig& model_;

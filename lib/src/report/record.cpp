@@ -61,6 +61,7 @@ const std::vector<RecordField>& fields() {
   static const std::vector<RecordField> list{{{"backend", "backend"}, &R::backend, true, true},
                                              {{"model", "model"}, &R::model, true, true},
                                              {{"device", "device"}, &R::device, true, true},
+                                             {{"work", "work"}, &R::work, true, true},
                                              {{"cache_state", "caches"}, &R::cache_state, true, true},
                                              {{"timer", "timer"}, &R::timer, true, true},
                                              {{"num_splits", "splits"}, &R::num_splits, true, true},
@@ -73,6 +74,7 @@ const std::vector<RecordField>& fields() {
                                              {{"time_p25_us", "p25 us", 1}, &R::time_p25_us},
                                              {{"time_p75_us", "p75 us", 1}, &R::time_p75_us},
                                              {{"noise", "noise", 3}, &R::noise, true},
+                                             {{"event_us", "event us", 1}, &R::event_us, true},
                                              {{"n", "n"}, &R::n, true},
                                              {{"calls_per_sample", "calls"}, &R::calls_per_sample},
                                              {{"gbps", "GB/s", 2}, &R::gbps, true},
@@ -87,6 +89,10 @@ const std::vector<RecordField>& fields() {
                                              {{"flops", "flops", 0}, &R::flops},
                                              {{"least_flops", "least flops", 0}, &R::least_flops},
                                              {{"plan_us", "plan us", 1}, &R::plan_us},
+                                             {{"sm_clock_mhz", "SM MHz", 0}, &R::sm_clock_mhz, true},
+                                             {{"power_w", "W", 0}, &R::power_w, true},
+                                             {{"slowed_by", "slowed by"}, &R::slowed_by, true},
+                                             {{"input_sets", "sets"}, &R::input_sets},
                                              {{"workspace_bytes", "workspace B"}, &R::workspace_bytes},
                                              {{"verified", "verified"}, &R::verified, true},
                                              {{"error_share", "of budget", 3}, &R::error_share, true},
@@ -127,8 +133,9 @@ Cell get(const BenchRecord& record, const RecordField& field) {
 }
 
 std::string identity(const BenchRecord& record) {
-  return fmt::format("{} | {} | {} | {} | {} | splits {} | threads {}", record.key, record.backend,
-                     record.device, record.cache_state, record.timer, record.num_splits, record.threads);
+  return fmt::format("{} | {} | {} | {} | {} | splits {} | threads {}{}", record.key, record.backend,
+                     record.device, record.cache_state, record.timer, record.num_splits, record.threads,
+                     record.work.empty() ? std::string() : " | " + record.work);
 }
 
 std::vector<Column> axis_columns() {
@@ -167,9 +174,13 @@ std::vector<std::size_t> telling_axes(std::span<const BenchRecord> records) {
 }
 
 void sort_by_axes(std::vector<BenchRecord>& records) {
-  const auto order = [](const BenchRecord& record) {
+  // Numbers before text, whose order is no order of lengths ("2k" < "512"); the backend last: rivals stand together.
+  const std::vector<Column> axes = axis_columns();
+  const auto batch = std::ranges::find(axes, "batch", &Column::key) - axes.begin();
+  const auto order = [batch](const BenchRecord& record) {
     std::vector<Cell> cells = axis_cells(record);
-    std::rotate(cells.begin(), cells.begin() + 1, cells.end());  // the backend last: rivals stand together
+    std::rotate(cells.begin() + batch, cells.begin() + batch + 1, cells.end());
+    std::rotate(cells.begin(), cells.begin() + 1, cells.end());
     return cells;
   };
   std::vector<std::pair<std::vector<Cell>, BenchRecord>> keyed;

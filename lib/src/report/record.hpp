@@ -30,8 +30,9 @@ struct BenchRecord {
   std::string key;              ///< to_text(AttentionShape)
   std::string backend;          ///< "cpu-absorbed"
   std::string device;           ///< "host", "h200"
+  std::string work;             ///< "step": the whole step around the attention; empty: the attention
   std::string cache_state;      ///< "cold", "warm"
-  std::string timer;            ///< "wall", "event", "graph", "modelled"
+  std::string timer;            ///< "wall", "graph", "event" (could not be captured), "modelled"
   std::int64_t num_splits = 0;  ///< forced by the caller; 0: the backend's choice
   std::int64_t threads = 0;
   // How.
@@ -55,15 +56,20 @@ struct BenchRecord {
   std::optional<double> time_us, time_low_us, time_high_us, time_min_us, time_p25_us, time_p75_us;
   std::optional<double> noise;  ///< half width of the median's 95 % interval / median
   std::optional<double> plan_us;
+  // GPUs only.
+  std::optional<double> event_us;                   ///< one call by itself, launched from the host: median
+  std::int64_t input_sets = 0;                      ///< rotated through
+  std::optional<double> sm_clock_mhz, power_w;      ///< under this load
+  std::string slowed_by;                            ///< what held the clock down: "power", "thermal", ...
   std::optional<double> bytes, flops, least_flops;  ///< run::Work
   std::optional<double> gbps, gflops;
   std::optional<double> ceiling_gbps,
       ceiling_gflops;  ///< of this machine, measured in the same run (or nominal: modelled)
   std::optional<double> floor_us, of_floor;  ///< of_floor = floor / time, 1 is the limit of this machine
-  std::string bound;                         ///< which ceiling the floor is made of: "memory", "compute"
-  std::optional<double> tokens_per_s;        ///< new tokens through this one layer
+  std::string bound;                   ///< what the floor is mostly made of: "memory", "compute", "launch"
+  std::optional<double> tokens_per_s;  ///< new tokens through this one layer
   std::int64_t workspace_bytes = 0;
-  std::vector<std::string> flags;  ///< "noisy", "debug-build", "busy", "interrupted", "modelled"
+  std::vector<std::string> flags;  ///< docs/measurement.md lists them
   std::vector<double> samples_us;  ///< raw, in the order taken
 
   friend bool operator==(const BenchRecord&, const BenchRecord&) = default;

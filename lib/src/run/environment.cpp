@@ -58,7 +58,7 @@ report::Environment capture_environment(const std::string& command, int threads,
   return environment;
 }
 
-std::vector<std::string> host_flags(int threads) {
+std::vector<std::string> build_flags() {
   std::vector<std::string> flags;
 #ifndef NDEBUG
   flags.emplace_back("debug-build");
@@ -66,6 +66,11 @@ std::vector<std::string> host_flags(int threads) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   flags.emplace_back("sanitized");
 #endif
+  return flags;
+}
+
+std::vector<std::string> host_flags(int threads) {
+  std::vector<std::string> flags = build_flags();
   // Half of the processors taken by others before we start is enough to spoil a measurement with all threads.
   if (const std::optional<double> load = load_average(); load && *load > threads / 2.0)
     flags.emplace_back("busy");

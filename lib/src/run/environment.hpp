@@ -16,7 +16,9 @@ namespace mla::run {
 [[nodiscard]] report::Environment capture_environment(const std::string& command, int threads,
                                                       const HostCeilings& ceilings);
 
-/// Reasons to doubt every number of a run on this host: "debug-build", "sanitized", "busy" (others were running).
+/// Reasons to doubt every number of this program: "debug-build", "sanitized".
+[[nodiscard]] std::vector<std::string> build_flags();
+/// The same for a run on this host, with "busy" (others were running).
 [[nodiscard]] std::vector<std::string> host_flags(int threads);
 
 }  // namespace mla::run

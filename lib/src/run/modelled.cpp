@@ -60,6 +60,8 @@ report::BenchRecord model_point(const spec::SweepPoint& point, const Device& dev
         fmt::format("modelled are {}", text::join_or(known)));
   }
   const AttentionShape& shape = point.shape;
+  if (point.step)
+    throw Error(ErrorCode::kInvalidArgument, "a whole step is not modelled", "--work attention is");
   const Work work = count_work(shape);
   report::BenchRecord record;
   record.key = to_text(shape);

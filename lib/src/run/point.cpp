@@ -12,6 +12,7 @@
 #include "mla/plugin_host.hpp"
 #include "report/table.hpp"
 #include "run/environment.hpp"
+#include "run/fill_record.hpp"
 #include "run/sampled_check.hpp"
 #include "run/threads.hpp"
 #include "run/work.hpp"
@@ -19,38 +20,12 @@
 namespace mla::run {
 namespace {
 
-constexpr double kMicro = 1e6;
-/// Faster than the ceilings by more than they vary: they were measured too low, or the work is counted too high.
-constexpr double kAboveFloor = 1.05;
-
 verify::Case case_of(const spec::SweepPoint& point, std::uint64_t seed) {
   verify::Case c;
   c.shape = point.shape;
   c.num_splits = point.options.num_splits;
   c.seed = seed;
   return c;
-}
-
-report::BenchRecord blank_record(const spec::SweepPoint& point, const spec::Measure& measure,
-                                 std::string_view timer) {
-  report::BenchRecord record;
-  record.key = to_text(point.shape);
-  record.backend = point.backend;
-  record.device = "host";
-  record.cache_state = spec::name_of(point.caches);
-  record.timer = timer;
-  record.num_splits = point.options.num_splits;
-  record.threads = point.options.threads;
-  record.model = point.model;
-  record.command = spec::command_for(point, measure);
-  record.when = utc_now();
-  record.seed = static_cast<std::int64_t>(measure.seed);
-  record.status = "ok";
-  record.verified = spec::name_of(measure.verify);
-  const Work work = count_work(point.shape);
-  record.bytes = work.bytes;
-  record.least_flops = work.least_flops();
-  return record;
 }
 
 }  // namespace
@@ -74,12 +49,22 @@ double estimated_bytes(const AttentionShape& shape) {
          tokens * shape.topk * 12.0;
 }
 
+Support supports_here(const Backend& backend, const spec::SweepPoint& point, const Device* gpu) {
+  if (backend.info().on_device) {
+    return gpu == nullptr ? Support::no("it needs a GPU, and " + real_devices().why_none)
+                          : DeviceCall::supports(backend, point, *gpu);
+  }
+  if (point.step) return Support::no("a whole step is timed on GPUs; on a CPU only the attention is");
+  return backend.supports(point.shape, host_device());
+}
+
 PointRunner::PointRunner(const spec::Measure& measure, const HostCeilings& ceilings, double memory_limit,
-                         std::function<bool()> stop)
+                         std::function<bool()> stop, GpuBench* gpu)
     : measure_(measure),
       ceilings_(ceilings),
       memory_limit_(memory_limit),
       stop_(std::move(stop)),
+      gpu_(gpu),
       flusher_(hardware_threads()) {}
 
 PreparedShape& PointRunner::prepare(const verify::Case& c, DeviceMemory& memory) {
@@ -113,17 +98,23 @@ report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
   record.strategy = backend.info().strategy;
   record.origin = origin_of(backend);
   record.flops = count_work(point.shape).flops_of(backend.info().strategy);
+  const bool on_device = backend.info().on_device;
+  if (gpu_ != nullptr && on_device) record.device = gpu_->device().name;
+  const Support support = supports_here(backend, point, gpu_ == nullptr ? nullptr : &gpu_->device());
+  if (!support) return give_up("unsupported", support.why);
   try {
-    const verify::Machine machine = verify::machine_for(backend);
-    record.device = machine.device.name;
-    if (const Support support = backend.supports(point.shape, machine.device); !support) {
-      return give_up("unsupported", support.why);
+    if (on_device) {
+      record.timer = "graph";
+      record.flags = build_flags();
+      gpu_->measure(backend, point, measure_, stop_, record);
+      return record;
     }
     if (const double bytes = estimated_bytes(point.shape); bytes > memory_limit_) {
       return give_up("unsupported",
                      fmt::format("its inputs need about {} of this host's memory, {} are allowed",
                                  report::human_gib(bytes), report::human_gib(memory_limit_)));
     }
+    const verify::Machine machine = verify::machine_for(backend);
     measure(backend, point, machine, prepare(case_of(point, measure_.seed), *machine.memory), record);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal) throw;
@@ -159,46 +150,15 @@ void PointRunner::measure(const Backend& backend, const spec::SweepPoint& point,
   record.plan = plan->describe();
   record.workspace_bytes = static_cast<std::int64_t>(plan->workspace_bytes());
   const std::span<std::byte> workspace = prepared.stage.workspace(plan->workspace_bytes());
-  const auto call = [&] {
-    backend.run(*plan, prepared.stage.args(), workspace);
-    if (backend.info().on_device) machine.memory->synchronize();
-  };
+  const auto call = [&] { backend.run(*plan, prepared.stage.args(), workspace); };
   std::function<void()> flush;
   if (point.caches == spec::Caches::kCold) flush = [&] { flusher_.flush(); };
   const Samples samples = sample(timer_, measure_.rule, call, flush, stop_);
 
-  const Summary& s = samples.summary;
-  record.n = static_cast<std::int64_t>(s.n);
-  record.calls_per_sample = samples.calls_per_sample;
-  record.time_us = s.median * kMicro;
-  record.time_low_us = s.interval.low * kMicro;
-  record.time_high_us = s.interval.high * kMicro;
-  record.time_min_us = s.min * kMicro;
-  record.time_p25_us = s.p25 * kMicro;
-  record.time_p75_us = s.p75 * kMicro;
-  if (std::isfinite(s.noise)) record.noise = s.noise;
-  for (const double seconds : samples.seconds) record.samples_us.push_back(seconds * kMicro);
-  record.gbps = *record.bytes / s.median / 1e9;
-  record.gflops = *record.flops / s.median / 1e9;
-  record.tokens_per_s = static_cast<double>(point.shape.num_tokens()) / s.median;
   record.flags = host_flags(hardware_threads());
-  if (!samples.converged) record.flags.emplace_back("noisy");
-  if (samples.interrupted) record.flags.emplace_back("interrupted");
-  if (!backend.info().on_device) add_floor(record);  // the ceilings are the host's
-}
-
-void PointRunner::add_floor(report::BenchRecord& record) const {
-  const double rate = std::max(ceilings_.f32_flops, ceilings_.f64_flops);
-  record.ceiling_gbps = ceilings_.read_bytes_per_s / 1e9;
-  record.ceiling_gflops = rate / 1e9;
-  const double compute = *record.least_flops / rate;
-  // Warm data may come from the caches, whose rate was not measured: then only the arithmetic is a floor.
-  const double memory = record.cache_state == "cold" ? *record.bytes / ceilings_.read_bytes_per_s : 0;
-  const double floor = std::max(compute, memory);
-  record.floor_us = floor * kMicro;
-  record.of_floor = floor * kMicro / *record.time_us;
-  record.bound = memory > compute ? "memory" : "compute";
-  if (*record.of_floor > kAboveFloor) record.flags.emplace_back("above-floor");
+  add_samples(record, samples, point.shape.num_tokens());
+  add_floor(record, {.bytes_per_s = ceilings_.read_bytes_per_s,
+                     .flops = std::max(ceilings_.f32_flops, ceilings_.f64_flops)});
 }
 
 }  // namespace mla::run

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "report/record.hpp"
+#include "run/gpu_bench.hpp"
 #include "run/host.hpp"
 #include "run/sampler.hpp"
 #include "spec/sweep.hpp"
@@ -29,11 +30,14 @@ struct PreparedShape {
 /// Host memory a prepared shape takes, about: what is checked before anything is allocated.
 [[nodiscard]] double estimated_bytes(const AttentionShape& shape);
 
-/// Measures points one after another on this host.
+/// Whether a point can be measured: on `gpu` (null: there is none) for a device backend, else on this host.
+[[nodiscard]] Support supports_here(const Backend& backend, const spec::SweepPoint& point, const Device* gpu);
+
+/// Measures points one after another: CPU backends on this host, device backends on `gpu` (null: there is none).
 class PointRunner {
  public:
   PointRunner(const spec::Measure& measure, const HostCeilings& ceilings, double memory_limit,
-              std::function<bool()> stop);
+              std::function<bool()> stop, GpuBench* gpu = nullptr);
 
   /// Verifies, then times. The outcome is always a record; only a failure of the program itself is thrown.
   [[nodiscard]] report::BenchRecord run(const spec::SweepPoint& point);
@@ -42,12 +46,12 @@ class PointRunner {
   [[nodiscard]] PreparedShape& prepare(const verify::Case& c, DeviceMemory& memory);
   void measure(const Backend& backend, const spec::SweepPoint& point, const verify::Machine& machine,
                PreparedShape& prepared, report::BenchRecord& record);
-  void add_floor(report::BenchRecord& record) const;
 
   const spec::Measure& measure_;
   HostCeilings ceilings_;
   double memory_limit_;
   std::function<bool()> stop_;
+  GpuBench* gpu_;
   WallTimer timer_;
   CacheFlusher flusher_;
   struct Kept {

@@ -10,10 +10,10 @@
 namespace mla::run {
 namespace {
 
-std::string name_text(std::string_view backend, std::string key, std::int64_t splits, std::int64_t threads,
-                      std::string_view caches) {
+std::string name_text(std::string_view backend, std::string key, bool step, std::int64_t splits,
+                      std::int64_t threads, std::string_view caches) {
   std::ranges::replace(key, ' ', '/');
-  std::string name = fmt::format("{}/{}", backend, key);
+  std::string name = fmt::format("{}/{}{}", backend, key, step ? "/step" : "");
   if (splits > 0) name += fmt::format("/splits{}", splits);
   if (threads > 0) name += fmt::format("/threads{}", threads);
   return fmt::format("{}/{}", name, caches);
@@ -44,7 +44,8 @@ class Walk {
       : sweep_(sweep),
         options_(options),
         hooks_(hooks),
-        runner_(sweep.measure, ceilings, options.memory_limit, [this] { return stopped(); }) {}
+        runner_(
+            sweep.measure, ceilings, options.memory_limit, [this] { return stopped(); }, options.gpu) {}
 
   DriverOutcome measure(const spec::SweepPoint& point, const std::string& name, int repetition) {
     DriverOutcome skipped;
@@ -95,12 +96,13 @@ std::vector<DriverPoint> driver_points(const spec::Sweep& sweep, const SweepOpti
 }  // namespace
 
 std::string point_name(const spec::SweepPoint& point) {
-  return name_text(point.backend, to_text(point.shape), point.options.num_splits, point.options.threads,
-                   spec::name_of(point.caches));
+  return name_text(point.backend, to_text(point.shape), point.step, point.options.num_splits,
+                   point.options.threads, spec::name_of(point.caches));
 }
 
 std::string name_of(const report::BenchRecord& record) {
-  return name_text(record.backend, record.key, record.num_splits, record.threads, record.cache_state);
+  return name_text(record.backend, record.key, record.work == "step", record.num_splits, record.threads,
+                   record.cache_state);
 }
 
 std::string done_key(const report::BenchRecord& record) {

@@ -9,6 +9,7 @@
 
 #include "report/record.hpp"
 #include "run/gbench_driver.hpp"
+#include "run/gpu_bench.hpp"
 #include "run/host.hpp"
 #include "spec/sweep.hpp"
 
@@ -21,6 +22,7 @@ namespace mla::run {
 struct SweepOptions {
   DriverOptions driver;
   double memory_limit = 0;     ///< bytes of host memory the inputs may take
+  GpuBench* gpu = nullptr;     ///< what device backends run on, if there is one
   std::string env;             ///< id of the environment the records refer to
   std::set<std::string> done;  ///< resume: texts of done_key that need no measurement
 };

@@ -8,6 +8,7 @@
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
+#include "plan/drafter.hpp"
 #include "spec/case_model.hpp"
 #include "spec/text_file.hpp"
 
@@ -98,17 +99,26 @@ void read_engine(const Json& engine, CapacityCase& one, const std::string& where
   // (2025-07)" -> 0.9.
   std::string token;
   for (const char c : version + ' ') {
-    const bool inside = (c >= '0' && c <= '9') || c == '.' || (!token.empty() && c == '-');
-    if (inside) {
+    const bool digit = c >= '0' && c <= '9';
+    const bool inside = digit || (token.empty() ? c == 'b' : c == '-' || c == '.');
+    if (inside && !(token == "b" && !digit)) {
       token += c;
       continue;
     }
-    if (token.find('.') != std::string::npos || token.starts_with("20")) break;
+    const bool build = token.starts_with('b') && token.size() > 3;
+    if (token.find('.') != std::string::npos || token.starts_with("20") || build) break;
     token.clear();
   }
-  if (!token.empty() && token != "." && !find(word + '@' + token)) {
+  while (!token.empty() && (token.back() == '.' || token.back() == '-')) token.pop_back();
+  if (!version.empty() && (token.empty() || !find(word + '@' + token))) {
     one.notes.push_back(
         fmt::format("version {} is not read: the newest rules are used", text::quoted(version)));
+  }
+  if (one.rules.fit != capacity::VersionFit::kCovered) {
+    one.notes.push_back(
+        fmt::format("version {} is {} than those checked ({} to {}): the nearest rules are used",
+                    text::quoted(version), one.rules.fit == capacity::VersionFit::kOlder ? "older" : "newer",
+                    one.rules.oldest, one.rules.newest));
   }
   if (name.find("hybrid manager off") != std::string::npos)
     one.rules.window = capacity::WindowRule::kFullLength;
@@ -190,6 +200,15 @@ CapacityCase read_case(const Json& object, const std::string& where) {
   }
   const Json& inputs = part(object, "inputs", kObject, here);
   for (const auto& [key, value] : inputs.items()) flatten(value, key, one.numbers, &one.words);
+  if (const auto drafter = one.numbers.find("draft_layers"); drafter != one.numbers.end()) {
+    const double layers = drafter->second.front();
+    if (!(layers >= 0 && layers <= 64)) wrong(here, fmt::format("draft_layers {} is not 0 to 64", layers));
+    try {
+      capacity::add_drafter(one.model, static_cast<int>(layers));
+    } catch (const Error& error) {
+      wrong(here, error.what());
+    }
+  }
   const auto tolerance = object.find("tolerance");
   const Json none = Json::object();
   if (tolerance != object.end() && !tolerance->is_object()) wrong(here, "\"tolerance\" must be an object");

@@ -41,7 +41,13 @@ class Reader {
     const auto found = config_.numbers.find(key);
     if (found == config_.numbers.end()) return values;
     used_.emplace_back(key);
-    for (const double value : found->second) values.push_back(static_cast<int>(value));
+    for (const double value : found->second) {
+      if (!(value >= 0 && value <= 1 << 20)) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("config: {} holds {}, which is no size", key, value));
+      }
+      values.push_back(static_cast<int>(value));
+    }
     return values;
   }
 

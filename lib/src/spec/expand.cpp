@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "mla/random.hpp"
@@ -35,8 +37,8 @@ std::vector<std::string> tokens_of(const SweepKey& key, const std::string& text,
 
 /// What a point is, for throwing out repetitions.
 std::string point_text(const SweepPoint& point) {
-  return fmt::format("{}|{}|{}|{}|{}", to_text(point.shape), point.backend, point.options.num_splits,
-                     point.options.threads, name_of(point.caches));
+  return fmt::format("{}|{}|{}|{}|{}|{}", to_text(point.shape), point.backend, point.options.num_splits,
+                     point.options.threads, name_of(point.caches), point.step);
 }
 
 struct Axis {
@@ -87,25 +89,38 @@ std::vector<SweepPoint> cross(const SweepSpec& spec, std::span<const std::string
   return points;
 }
 
+/// Shapes in random order, and the rivals of a shape in random order beside each other: they meet the same machine, and what
+/// was made for a shape is used by all.
+void shuffle(std::vector<SweepPoint>& points, std::uint64_t seed) {
+  const CounterRng shapes(seed, kOrderStream);
+  const CounterRng rivals(seed, kOrderStream + 1);
+  std::map<std::string, std::uint64_t> place;  // of a shape
+  const auto order = [&](const SweepPoint& point) {
+    const std::string text = fmt::format("{}|{}|{}", to_text(point.shape), name_of(point.caches), point.step);
+    const std::uint64_t draw = shapes.bits(place.try_emplace(text, place.size()).first->second);
+    return std::tuple(draw, rivals.bits(point.position), point.position);
+  };
+  std::vector<std::pair<decltype(order(points.front())), SweepPoint>> keyed;
+  for (SweepPoint& point : points) keyed.emplace_back(order(point), std::move(point));
+  std::ranges::sort(keyed, {}, [](const auto& entry) { return entry.first; });
+  points.clear();
+  for (auto& entry : keyed) points.push_back(std::move(entry.second));
+}
+
 }  // namespace
 
 Sweep resolve(const SweepSpec& spec, std::span<const std::string> backends) {
   check_alternatives(spec);
   Sweep sweep{spec.name, spec.question, {}, measure_of(spec)};
   sweep.points = cross(spec, backends, sweep.measure.seed);
-  if (sweep.measure.random_order) {  // Fisher-Yates
-    const CounterRng rng(sweep.measure.seed, kOrderStream);
-    for (std::size_t i = sweep.points.size(); i > 1; --i) {
-      const auto j = static_cast<std::size_t>(rng.between(i, 0, static_cast<std::int64_t>(i) - 1));
-      std::swap(sweep.points[i - 1], sweep.points[j]);
-    }
-  }
+  if (sweep.measure.random_order) shuffle(sweep.points, sweep.measure.seed);
   return sweep;
 }
 
 std::string command_for(const SweepPoint& point, const Measure& measure) {
   std::string command = fmt::format("mla-bench run --shape '{}' --backend {} --caches {} --seed {}",
                                     to_text(point.shape), point.backend, name_of(point.caches), measure.seed);
+  if (point.step) command += " --work step";
   if (point.options.num_splits > 0) command += fmt::format(" --splits {}", point.options.num_splits);
   if (point.options.threads > 0) command += fmt::format(" --threads {}", point.options.threads);
   return command;

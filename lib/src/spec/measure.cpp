@@ -62,6 +62,7 @@ Measure measure_of(const SweepSpec& spec) {
   measure.rule.max_samples = static_cast<int>(count("max_samples", 1, 100'000));
   measure.rule.min_time = read("min_time", parse_duration);
   measure.rule.max_time = read("max_time", parse_duration);
+  measure.preheat = read("preheat", parse_duration);
   measure.repetitions = static_cast<int>(count("repetitions", 1, 1000));
   measure.seed = static_cast<std::uint64_t>(count("seed", 0, std::numeric_limits<std::int64_t>::max()));
   measure.random_order = read("order", [](const std::string& text) {

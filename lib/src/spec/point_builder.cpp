@@ -74,12 +74,16 @@ SweepPoint PointBuilder::build(const Tokens& tokens) {
   point.caches = read(spec_, tokens, "caches", [](const std::string& text) {
     return pick<Caches>(text, {{"cold", Caches::kCold}, {"warm", Caches::kWarm}});
   });
+  point.step = read(spec_, tokens, "work", [](const std::string& text) {
+    return pick<bool>(text, {{"attention", false}, {"step", true}});
+  });
   if (const std::string text = at(tokens, "shape"); !text.empty()) {
     point.model = "custom";
     point.shape = with_context(spec_, "shape", [&] { return parse_shape(text); });
   } else {
     build_shape(tokens, point);
   }
+  if (point.step) point.shape.space = QuerySpace::kHead;  // the projections are part of it
   mla::validate(point.shape.dims);
   mla::validate(point.shape);
   return point;

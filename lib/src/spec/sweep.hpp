@@ -89,12 +89,14 @@ struct SweepPoint {
   std::string model;  ///< where the widths came from, or "custom"
   PlanOptions options;
   Caches caches = Caches::kCold;
+  bool step = false;         ///< the whole step around the attention; then the shape is in head space
   std::size_t position = 0;  ///< in the order of the axes, whatever the order of measurement
 };
 
 /// How to measure.
 struct Measure {
   run::StopRule rule;
+  double preheat = 0.1;  ///< GPUs: seconds of the same work before the first sample
   int repetitions = 1;
   bool random_order = true;
   std::uint64_t seed = 1;

@@ -189,6 +189,10 @@ OracleOutcome oracle_chunks(const OracleSubject& subject) {
     if (!serves(subject, whole_case))
       return OracleOutcome::not_for("it has no single-precision output, and coarser parts cannot be merged");
   }
+  const DType computed_in = subject.backend->rounding(whole_case.shape).accumulate;
+  if (unit_roundoff(whole_case.shape.out_dtype) > unit_roundoff(computed_in)) {
+    return OracleOutcome::not_for("its outputs are coarser than what it computes in and cannot be merged");
+  }
   const Problem whole(whole_case);
   const auto width = static_cast<std::size_t>(whole_case.shape.dims.latent_width());
   // 0 | 1 | 63 | 64 | 22 keys; the empty chunk must not count.

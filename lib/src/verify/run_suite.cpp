@@ -9,6 +9,7 @@
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
+#include "peer/peer_backend.hpp"
 #include "verify/judge.hpp"
 #include "verify/mutants.hpp"
 #include "verify/suite.hpp"
@@ -90,6 +91,12 @@ Participants choose_participants(std::string_view names) {
       participants.ready.push_back({mutant.get(), machine_for(*mutant), mutant});
       continue;
     }
+    if (peer::is_peer_name(name)) {
+      std::shared_ptr<const Backend> backend = peer::open_peer(name);
+      const Backend* seen = backend.get();
+      participants.ready.push_back({seen, machine_for(*seen), std::move(backend)});
+      continue;
+    }
     const Backend& backend = get_backend(name);
     participants.ready.push_back({&backend, machine_for(backend), {}});
   }
@@ -128,7 +135,10 @@ std::vector<const Verdict*> worst_first(const SuiteRun& run) {
 }
 
 std::string rerun_command(const Verdict& verdict) {
-  return fmt::format("mla-verify run --backends {} --case '{}'", verdict.backend, to_text(verdict.c));
+  // A peer's name may hold blanks: its arguments.
+  const char* quote = verdict.backend.find(' ') == std::string::npos ? "" : "'";
+  return fmt::format("mla-verify run --backends {1}{0}{1} --case '{2}'", verdict.backend, quote,
+                     to_text(verdict.c));
 }
 
 }  // namespace mla::verify

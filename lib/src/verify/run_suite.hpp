@@ -20,7 +20,7 @@ class Judge;
 struct Participant {
   const Backend* backend = nullptr;
   Machine machine;
-  std::shared_ptr<const Backend> owned{};  ///< a backend that is not of this build lives as long as the participant
+  std::shared_ptr<const Backend> owned{};  ///< a peer's process or a mutant lives as long as the participant
 };
 
 /// The backends of a run and why others are left out.
@@ -30,7 +30,8 @@ struct Participants {
 };
 
 /// `names`: "all", or names joined by commas. Device backends without a device are left out of "all"; named ones throw
-/// kDevice. "mutant:NAME" is a deliberately wrong kernel, to see what a failure looks like. Throws kInvalidArgument with
+/// kDevice. "peer:FILE" is a kernel in another process (peers/PROTOCOL.md); one that skips throws kUnsupported with its
+/// sentence. "mutant:NAME" is a deliberately wrong kernel, to see what a failure looks like. Throws kInvalidArgument with
 /// a did-you-mean hint for an unknown name.
 [[nodiscard]] Participants choose_participants(std::string_view names);
 

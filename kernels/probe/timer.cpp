@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// mla::DeviceTimer by CUDA events and graphs.
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "common/check.hpp"
+#include "mla/device_bench.hpp"
+#include "mla/error.hpp"
+
+namespace mla {
+namespace {
+
+class CudaGraph final : public CapturedWork {
+ public:
+  explicit CudaGraph(cudaGraph_t graph) {
+    const cudaError_t status = cudaGraphInstantiate(&exec_, graph, 0);
+    cudaGraphDestroy(graph);
+    if (status != cudaSuccess) kernels::throw_cuda_error(status, "cudaGraphInstantiate");
+  }
+  ~CudaGraph() override { cudaGraphExecDestroy(exec_); }
+  [[nodiscard]] cudaGraphExec_t exec() const noexcept { return exec_; }
+
+ private:
+  cudaGraphExec_t exec_ = nullptr;
+};
+
+class CudaTimer final : public DeviceTimer {
+ public:
+  explicit CudaTimer(int ordinal) : ordinal_(ordinal) {
+    MLA_CHECK_CUDA(cudaSetDevice(ordinal));
+    MLA_CHECK_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    MLA_CHECK_CUDA(cudaEventCreate(&start_));
+    MLA_CHECK_CUDA(cudaEventCreate(&stop_));
+  }
+  ~CudaTimer() override {
+    cudaEventDestroy(stop_);
+    cudaEventDestroy(start_);
+    cudaStreamDestroy(stream_);
+  }
+
+  Stream stream() const noexcept override { return {stream_}; }
+
+  std::unique_ptr<CapturedWork> capture(const std::function<void()>& enqueue) override {
+    MLA_CHECK_CUDA(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+    cudaGraph_t graph = nullptr;
+    try {
+      enqueue();
+    } catch (...) {
+      cudaStreamEndCapture(stream_, &graph);  // whatever was captured is no good
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      cudaGetLastError();
+      throw;
+    }
+    const cudaError_t status = cudaStreamEndCapture(stream_, &graph);
+    if (status != cudaSuccess || graph == nullptr) {
+      cudaGetLastError();
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("it cannot be captured in a CUDA graph: {}", cudaGetErrorString(status)));
+    }
+    auto work = std::make_unique<CudaGraph>(graph);
+    MLA_CHECK_CUDA(cudaGraphUpload(work->exec(), stream_));
+    return work;
+  }
+
+  double seconds(const std::function<void()>& enqueue, const std::function<void()>& meanwhile) override {
+    MLA_CHECK_CUDA(cudaStreamSynchronize(stream_));
+    MLA_CHECK_CUDA(cudaEventRecord(start_, stream_));
+    enqueue();
+    MLA_CHECK_CUDA(cudaEventRecord(stop_, stream_));
+    if (meanwhile) meanwhile();
+    MLA_CHECK_CUDA(cudaEventSynchronize(stop_));
+    float milliseconds = 0;
+    MLA_CHECK_CUDA(cudaEventElapsedTime(&milliseconds, start_, stop_));
+    return static_cast<double>(milliseconds) * 1e-3;
+  }
+
+  double seconds(CapturedWork& work, int replays, const std::function<void()>& meanwhile) override {
+    const cudaGraphExec_t exec = static_cast<CudaGraph&>(work).exec();
+    return seconds(
+        [&] {
+          for (int i = 0; i < replays; ++i) MLA_CHECK_CUDA(cudaGraphLaunch(exec, stream_));
+        },
+        meanwhile);
+  }
+
+  std::string bus_id() const override {
+    std::array<char, 32> text{};
+    MLA_CHECK_CUDA(cudaDeviceGetPCIBusId(text.data(), static_cast<int>(text.size()), ordinal_));
+    return text.data();
+  }
+
+  std::size_t free_bytes() const override {
+    std::size_t free_now = 0;
+    std::size_t total = 0;
+    MLA_CHECK_CUDA(cudaMemGetInfo(&free_now, &total));
+    return free_now;
+  }
+
+ private:
+  int ordinal_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t start_ = nullptr, stop_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<DeviceTimer> make_device_timer(const Device& device) {
+  if (device.vendor != "nvidia" || device.ordinal < 0) {
+    throw Error(ErrorCode::kDevice, fmt::format("'{}' is no GPU that CUDA can time on", device.name));
+  }
+  return std::make_unique<CudaTimer>(device.ordinal);
+}
+
+void fill_bytes(std::byte* data, std::size_t bytes, std::byte value, Stream stream) {
+  if (bytes == 0) return;
+  MLA_CHECK_CUDA(
+      cudaMemsetAsync(data, std::to_integer<int>(value), bytes, static_cast<cudaStream_t>(stream.handle)));
+}
+
+}  // namespace mla

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+
+#include "core/text.hpp"
+#include "plan/log_line.hpp"
+
+namespace mla::capacity {
+namespace {
+
+/// "version 0.11.0", "(v0.11.0)".
+void read_version(const LogLine& line) {
+  if (!line.reading.version.empty()) return;
+  for (const std::string_view key :
+       {"vLLM API server version ", "LLM engine (v", "vLLM version ", "vllm==", "vllm-openai:v",
+        "TensorRT-LLM version: ", "TensorRT LLM version: ", "sglang==", "█  version "}) {
+    const std::optional<std::string_view> rest = after(line.text, key);
+    if (!rest || rest->empty()) continue;
+    const std::size_t end = rest->find_first_of(" ),;'\"");
+    line.reading.version = std::string(rest->substr(0, std::min<std::size_t>(end, 40)));
+    line.engine(key.starts_with("Tensor") ? "tensorrt-llm" : key.starts_with("sglang") ? "sglang" : "vllm");
+    return;
+  }
+}
+
+/// "True", "true", "1", or a flag alone before the next one.
+void keep_flag(bool& slot, std::optional<std::string> word) {
+  if (!word) return;
+  const std::string lower = text::to_lower(*word);
+  slot = slot || lower == "true" || lower == "1" || lower.starts_with("--");
+}
+
+void read_model(const LogLine& line) {
+  std::string& model = line.reading.model;
+  for (const char* key : {"model_path", "model", "model_tag", "served_model_name", "general.name"}) {
+    const std::optional<std::string> word = setting_word(line.text, key);
+    if (word && model.empty() && word->find_first_of("-/") != std::string::npos) model = *word;
+  }
+}
+
+}  // namespace
+
+void keep(int& slot, std::optional<std::int64_t> value) {
+  constexpr std::int64_t kMost = 65536;
+  if (value && *value >= 1 && *value <= kMost && slot == 0) slot = static_cast<int>(*value);
+}
+
+void keep(std::int64_t& slot, std::optional<std::int64_t> value) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;
+  if (value && *value >= 1 && *value <= kMost && slot == 0) slot = *value;
+}
+
+int small(const ScannedNumber& number) {
+  return static_cast<int>(std::min(number.value, 1e6));
+}
+
+void read_log_settings(const LogLine& line) {
+  LogReading& r = line.reading;
+  const std::string_view t = line.text;
+  read_version(line);
+  read_model(line);
+  for (const char* key :
+       {"tensor_parallel_size", "tp_size", "tensor-parallel-size", "tp-size", "tensor_parallel"}) {
+    keep(r.tp, setting_number(t, key));
+  }
+  for (const char* key : {"pipeline_parallel_size", "pp_size", "pipeline-parallel-size", "pp-size"}) {
+    keep(r.pp, setting_number(t, key));
+  }
+  for (const char* key : {"data_parallel_size", "dp_size", "data-parallel-size", "dp-size"})
+    keep(r.dp, setting_number(t, key));
+  for (const char* key : {"ep_size", "expert_parallel_size", "moe_expert_parallel_size", "ep-size"})
+    keep(r.ep, setting_number(t, key));
+  for (const char* key : {"decode_context_parallel_size", "dcp_size", "decode-context-parallel-size"}) {
+    keep(r.dcp, setting_number(t, key));
+  }
+  for (const char* key : {"block_size", "page_size", "tokens_per_block", "block-size", "page-size"}) {
+    keep(r.block, setting_number(t, key));
+  }
+  for (const char* key :
+       {"max_seq_len", "max_model_len", "max-model-len", "context_len", "context_length", "context-length"}) {
+    keep(r.max_length, setting_number(t, key));
+  }
+  for (const char* key : {"max_num_batched_tokens", "max-num-batched-tokens"}) {
+    keep(r.batched_tokens, setting_number(t, key));
+  }
+  for (const char* key : {"num_speculative_tokens", "num_spec_tokens"}) {
+    keep(r.drafted, setting_number(t, key));
+  }
+  for (const char* key : {"kv_cache_dtype", "kv-cache-dtype"}) {
+    const std::optional<std::string> word = setting_word(t, key);
+    if (word && r.cache_dtype.empty()) r.cache_dtype = text::to_lower(*word);
+  }
+  for (const char* key : {"enable_prefix_caching", "enable-prefix-caching"}) {
+    keep_flag(r.prefix_caching, setting_word(t, key));
+  }
+  for (const char* key :
+       {"free_gpu_memory_fraction", "kv_cache_free_gpu_mem_fraction", "kv_cache_free_gpu_memory_fraction"}) {
+    const std::optional<ScannedNumber> share = number_after(t, std::string(key) + "=");
+    if (share && share->value > 0 && share->value <= 1) r.free_share = share->value;
+  }
+  for (const char* backend : {"FLASHMLA_SPARSE", "FLASHMLA", "FlashMLA", "CUTLASS_MLA", "Cutlass MLA",
+                              "TRITON_MLA", "Triton MLA", "FLASHINFER_MLA", "FlashInfer MLA"}) {
+    if (r.backend.empty() && t.find(backend) != std::string_view::npos) r.backend = backend;
+  }
+}
+
+}  // namespace mla::capacity

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/weight_padding.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <variant>
+
+#include "plan/arithmetic.hpp"
+
+namespace mla::capacity {
+
+std::optional<PaddedExperts> padded_experts(const ModelConfig& model, const WeightScheme& scheme,
+                                            const Layout& layout, const WeightPlan& counted) {
+  constexpr std::int64_t kRows = 256;
+  constexpr std::int64_t kColumns = 128;
+  if (!model.moe || model.moe->num_experts == 0 || scheme.experts.name != "mxfp4") return std::nullopt;
+  const std::int64_t shards = std::max(1, layout.tp * layout.dp / std::max(1, layout.ep));
+  const std::int64_t intermediate = ceil_div(model.moe->moe_intermediate_size, shards);
+  const std::int64_t hidden = model.moe->latent_size > 0 ? model.moe->latent_size : model.hidden_size;
+  if (intermediate < 1 || hidden < 1) return std::nullopt;
+  PaddedExperts padded{.intermediate = round_up(intermediate, kColumns), .hidden = round_up(hidden, kRows)};
+  if (padded.intermediate == intermediate && padded.hidden == hidden) return std::nullopt;
+  const double growth = static_cast<double>(padded.intermediate) / static_cast<double>(intermediate) *
+                        static_cast<double>(padded.hidden) / static_cast<double>(hidden);
+  double bytes = 0;
+  for (const Line& line : counted.lines) {
+    if (line.key == "weights.experts.routed")
+      bytes += static_cast<double>(std::get<std::int64_t>(line.value));
+  }
+  padded.extra_bytes = std::llround(bytes * (growth - 1));
+  return padded;
+}
+
+}  // namespace mla::capacity

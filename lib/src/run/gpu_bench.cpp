@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run/gpu_bench.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "mla/error.hpp"
+#include "report/table.hpp"
+#include "run/fill_record.hpp"
+#include "verify/run_case.hpp"
+
+namespace mla::run {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr double kMemoryShare = 0.7;  // of what is free goes to inputs at most
+constexpr double kRoundSeconds =
+    1e-3;  // a captured round lasts at least this long, so that its ends do not show
+constexpr std::int64_t kMostCalls = 4096;  // captured in one graph
+constexpr double kLookSeconds = 0.02;      // load under which clocks and power are read
+constexpr int kEagerSamples = 9;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Replays of a captured round of calls, or the round enqueued anew where it cannot be captured.
+class RoundTimer final : public Timer {
+ public:
+  RoundTimer(DeviceTimer& device, std::function<void(std::int64_t)> call, std::int64_t calls)
+      : device_(device), call_(std::move(call)), calls_(calls) {
+    try {
+      graph_ = device.capture([this] { round(); });
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kUnsupported) throw;
+      why_no_graph_ = error.what();
+    }
+  }
+  std::string_view name() const noexcept override { return graph_ ? "graph" : "event"; }
+  double resolution() const noexcept override { return 0.5e-6; }  // of CUDA events
+  double measure(const std::function<void()>&, int calls) override { return replay(calls, {}); }
+  /// Seconds a call, over at least `calls` of them in whole rounds.
+  double replay(std::int64_t calls, const std::function<void()>& meanwhile) {
+    const auto rounds = static_cast<int>(std::max<std::int64_t>(1, (calls + calls_ - 1) / calls_));
+    const double seconds = graph_ ? device_.seconds(*graph_, rounds, meanwhile)
+                                  : device_.seconds(
+                                        [&] {
+                                          for (int i = 0; i < rounds; ++i) round();
+                                        },
+                                        meanwhile);
+    return seconds / static_cast<double>(rounds * calls_);
+  }
+  [[nodiscard]] std::int64_t calls_in_round() const noexcept { return calls_; }
+  [[nodiscard]] const std::string& why_no_graph() const noexcept { return why_no_graph_; }
+
+ private:
+  void round() {
+    for (std::int64_t i = 0; i < calls_; ++i) call_(i);
+  }
+  DeviceTimer& device_;
+  std::function<void(std::int64_t)> call_;
+  std::int64_t calls_;
+  std::unique_ptr<CapturedWork> graph_;
+  std::string why_no_graph_;
+};
+
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return quantile(values, 0.5);
+}
+
+}  // namespace
+
+struct GpuBench::Prepared {
+  Prepared(const spec::SweepPoint& point, std::uint64_t seed, Rotation rotating, DeviceMemory& memory)
+      : rotation(rotating), inputs(point.shape, seed, rotating.sets, point.step, memory) {}
+  Rotation rotation;
+  DeviceInputs inputs;
+  std::optional<SampledCheck> check;  ///< made when it is first needed
+};
+
+GpuBench::GpuBench(const Device& device)
+    : device_(device),
+      memory_(device_memory(device)),
+      timer_(make_device_timer(device)),
+      ceilings_(measure_ceilings(device)),
+      card_(timer_->bus_id()),
+      budget_(kMemoryShare * static_cast<double>(timer_->free_bytes())) {}
+
+GpuBench::~GpuBench() = default;
+
+void GpuBench::add_facts(report::Environment& environment) const {
+  const auto fact = [&](const char* key, report::Cell value) {
+    environment.facts.emplace_back(key, std::move(value));
+  };
+  fact("gpu", device_.title);
+  fact("gpu_ordinal", std::int64_t{device_.ordinal});
+  fact("gpu_compute_capability", std::int64_t{device_.compute_capability});
+  fact("gpu_sms", std::int64_t{device_.num_sms});
+  fact("gpu_memory_bytes", device_.memory_bytes);
+  fact("gpu_l2_bytes", device_.l2_bytes);
+  fact("gpu_runtime", device_.source);
+  const CardFacts card = card_.facts();
+  if (!card.driver.empty()) fact("gpu_driver", card.driver);
+  if (!card.id.empty()) fact("gpu_id", card.id);
+  if (card.power_limit_w) fact("gpu_power_limit_w", *card.power_limit_w);
+  if (card.max_sm_clock_mhz) fact("gpu_max_sm_clock_mhz", *card.max_sm_clock_mhz);
+  if (!card_.why_none().empty()) fact("nvml", card_.why_none());
+  fact("gpu_read_gbps", ceilings_.read_bytes_per_s / 1e9);
+  fact("gpu_copy_gbps", ceilings_.copy_bytes_per_s / 1e9);
+  fact("gpu_bf16_gflops", ceilings_.bf16_flops / 1e9);
+  fact("gpu_bf16_method", ceilings_.bf16_method);
+  fact("gpu_f32_gflops", ceilings_.f32_flops / 1e9);
+  fact("gpu_kernel_us", ceilings_.kernel_seconds * kMicro);
+  fact("gpu_graph_us", ceilings_.graph_seconds * kMicro);
+  fact("gpu_call_us", ceilings_.call_seconds * kMicro);
+}
+
+std::string GpuBench::ceilings_text() const {
+  return fmt::format(
+      "ceilings of {} measured in this run: {:.0f} GB/s read, {:.0f} GB/s copy, {:.0f} TFLOP/s bf16 ({}), "
+      "{:.0f} TFLOP/s f32; a launch takes {:.2f} us in a graph of many, {:.2f} us as a graph, {:.2f} us "
+      "alone{}",
+      device_.title, ceilings_.read_bytes_per_s / 1e9, ceilings_.copy_bytes_per_s / 1e9,
+      ceilings_.bf16_flops / 1e12, ceilings_.bf16_method, ceilings_.f32_flops / 1e12,
+      ceilings_.kernel_seconds * kMicro, ceilings_.graph_seconds * kMicro, ceilings_.call_seconds * kMicro,
+      card_.why_none().empty() ? std::string() : "; " + card_.why_none());
+}
+
+GpuBench::Prepared& GpuBench::prepare(const spec::SweepPoint& point, const spec::Measure& measure) {
+  const std::string text =
+      fmt::format("{} {} {} {}", to_text(point.shape), spec::name_of(point.caches), point.step, measure.seed);
+  const auto found = std::ranges::find(kept_, text, &Kept::text);
+  if (found != kept_.end()) {
+    kept_.splice(kept_.begin(), kept_, found);
+    return *kept_.front().prepared;
+  }
+  const double one = set_bytes(point.shape);
+  if (one > budget_) {
+    throw Error(ErrorCode::kUnsupported, fmt::format("its inputs need {} of GPU memory, {} can be had",
+                                                     report::human_gib(one), report::human_gib(budget_)));
+  }
+  const Rotation rotation = point.caches == spec::Caches::kCold
+                                ? cold_rotation(point.shape, device_.l2_bytes, budget_)
+                                : Rotation{};
+  double total = one * rotation.sets;
+  for (const Kept& k : kept_) total += k.prepared->inputs.bytes();
+  while (!kept_.empty() && total > budget_) {
+    total -= kept_.back().prepared->inputs.bytes();
+    kept_.pop_back();
+  }
+  kept_.push_front({text, std::make_unique<Prepared>(point, measure.seed, rotation, memory_)});
+  return *kept_.front().prepared;
+}
+
+void GpuBench::measure(const Backend& backend, const spec::SweepPoint& point, const spec::Measure& measure,
+                       const std::function<bool()>& stop, report::BenchRecord& record) {
+  if (!broken_.empty()) {
+    record.status = "error";
+    record.reason = "the GPU's context was lost at an earlier point: " + broken_;
+    return;
+  }
+  Prepared& prepared = prepare(point, measure);
+  try {
+    static_cast<void>(DeviceCall(backend, point, device_));  // warms the planner's code
+    const auto before = Clock::now();
+    const DeviceCall planned(backend, point, device_);
+    record.plan_us = seconds_since(before) * kMicro;
+    record.plan = planned.describe();
+    record.workspace_bytes = static_cast<std::int64_t>(planned.workspace_bytes());
+    record.input_sets = prepared.inputs.sets();
+    const verify::Buffer scratch(memory_, planned.workspace_bytes());
+    fill_bytes(scratch.data(), scratch.size(), verify::kNanByte);
+    const std::span<std::byte> workspace(scratch.data(), scratch.size());
+    if (point.caches == spec::Caches::kCold && !prepared.rotation.cold)
+      record.flags.emplace_back("partly-warm");
+    verify(backend, planned, prepared, workspace, measure, record);
+    if (record.status == "ok") time(planned, prepared, workspace, measure, stop, record);
+    memory_.synchronize();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kDevice) throw;
+    record.status = "error";
+    record.reason = error.what();
+    try {
+      memory_.synchronize();
+    } catch (const Error& lost) {
+      broken_ = lost.what();
+    }
+  }
+}
+
+void GpuBench::verify(const Backend& backend, const DeviceCall& planned, Prepared& prepared,
+                      std::span<std::byte> workspace, const spec::Measure& measure,
+                      report::BenchRecord& record) {
+  DeviceInputs& inputs = prepared.inputs;
+  inputs.poison_outputs();
+  planned.run(inputs, 0, workspace, timer_->stream());
+  memory_.synchronize();
+  if (measure.verify == spec::VerifyMode::kNo) return;
+  CheckResult result;
+  result.reason = inputs.unwritten_outputs();
+  if (result.reason.empty()) {
+    if (!prepared.check) prepared.check.emplace(inputs);
+    result = prepared.check->judge(backend.info().strategy, planned.rounding(prepared.check->shape()),
+                                   inputs.outputs());
+    record.error_share = result.share;
+  }
+  if (!result.passed) {
+    record.status = "wrong";
+    record.reason = result.reason;
+    return;
+  }
+  if (measure.verify != spec::VerifyMode::kFull) return;
+  if (!record.work.empty()) {  // mla-verify knows no whole steps
+    record.verified = spec::name_of(spec::VerifyMode::kSample);
+    return;
+  }
+  verify::Case c;
+  c.shape = inputs.shape();
+  c.seed = inputs.seed();
+  const verify::Verdict verdict = verify::CaseRun(c).judge(backend, {device_, &memory_});
+  record.error_share = verdict.share();
+  if (verdict.outcome == verify::Outcome::kFailed) {
+    record.status = "wrong";
+    record.reason = verdict.reason;
+  }
+}
+
+void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std::byte> workspace,
+                    const spec::Measure& measure, const std::function<bool()>& stop,
+                    report::BenchRecord& record) {
+  const DeviceInputs& inputs = prepared.inputs;
+  const auto call = [&](std::int64_t i) { planned.run(inputs, i, workspace, timer_->stream()); };
+  std::vector<double> eager;
+  for (std::int64_t i = 0; i < kEagerSamples; ++i) eager.push_back(timer_->seconds([&] { call(i); }));
+  record.event_us = median_of(eager) * kMicro;
+
+  // Whole rounds of the rotation, as many as a round of kRoundSeconds needs.
+  const std::int64_t sets = inputs.sets();
+  const double rough = *std::ranges::min_element(eager);
+  const auto rounds =
+      static_cast<std::int64_t>(std::ceil(kRoundSeconds / (rough * static_cast<double>(sets))));
+  const std::int64_t calls =
+      sets * std::clamp<std::int64_t>(rounds, 1, std::max<std::int64_t>(1, kMostCalls / sets));
+  RoundTimer timer(*timer_, call, calls);
+  record.timer = timer.name();
+  if (!timer.why_no_graph().empty()) record.flags.emplace_back("no-graph");
+
+  double per_call = timer.replay(calls, {});
+  for (const auto start = Clock::now(); seconds_since(start) < measure.preheat && !(stop && stop());)
+    per_call = timer.replay(calls, {});
+  const auto look_calls = static_cast<std::int64_t>(std::ceil(kLookSeconds / per_call));
+  const auto looked = [&] {
+    CardState state;
+    static_cast<void>(timer.replay(look_calls, [&] { state = card_.look(); }));
+    return state;
+  };
+  const CardState before = looked();
+  Samples samples = sample(timer, measure.rule, {}, {}, stop);
+  const CardState after = looked();
+  samples.calls_per_sample = static_cast<int>((samples.calls_per_sample + calls - 1) / calls * calls);
+  add_samples(record, samples, inputs.shape().num_tokens());
+  const auto mean = [](const std::optional<double>& a,
+                       const std::optional<double>& b) -> std::optional<double> {
+    if (a && b) return (*a + *b) / 2;
+    return std::nullopt;
+  };
+  record.sm_clock_mhz = mean(before.sm_clock_mhz, after.sm_clock_mhz);
+  record.power_w = mean(before.power_w, after.power_w);
+  record.slowed_by = slowdown_words(before.slowed_by | after.slowed_by);
+  if (record.slowed_by.find("thermal") != std::string::npos ||
+      record.slowed_by.find("brake") != std::string::npos)
+    record.flags.emplace_back("throttled");
+  const bool single = inputs.shape().q_dtype == DType::kF32;
+  add_floor(record, {.bytes_per_s = ceilings_.read_bytes_per_s,
+                     .flops = single ? ceilings_.f32_flops : ceilings_.bf16_flops,
+                     .launch_seconds = ceilings_.kernel_seconds});
+}
+
+}  // namespace mla::run

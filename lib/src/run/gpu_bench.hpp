@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <list>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "mla/device_bench.hpp"
+#include "mla/memory.hpp"
+#include "report/record.hpp"
+#include "run/device_call.hpp"
+#include "run/device_inputs.hpp"
+#include "run/nvml.hpp"
+#include "run/sampler.hpp"
+#include "spec/sweep.hpp"
+
+namespace mla::run {
+
+/// A real GPU that points are measured on: its ceilings are measured when it is made (about two seconds).
+class GpuBench {
+ public:
+  /// Throws kDevice if it is no GPU of this machine.
+  explicit GpuBench(const Device& device);
+  ~GpuBench();
+  GpuBench(const GpuBench&) = delete;
+  GpuBench& operator=(const GpuBench&) = delete;
+
+  [[nodiscard]] const Device& device() const noexcept { return device_; }
+  [[nodiscard]] const DeviceCeilings& ceilings() const noexcept { return ceilings_; }
+  [[nodiscard]] const Card& card() const noexcept { return card_; }
+  /// Facts for the environment of the records.
+  void add_facts(report::Environment& environment) const;
+  /// One sentence about the ceilings.
+  [[nodiscard]] std::string ceilings_text() const;
+
+  /// Verifies a point of a device backend and, if it is right, times it: graph replays over rotating inputs. Fills `record`;
+  /// throws kUnsupported where the backend refuses.
+  void measure(const Backend& backend, const spec::SweepPoint& point, const spec::Measure& measure,
+               const std::function<bool()>& stop, report::BenchRecord& record);
+
+ private:
+  struct Prepared;
+  struct Kept {
+    std::string text;
+    std::unique_ptr<Prepared> prepared;
+  };
+  [[nodiscard]] Prepared& prepare(const spec::SweepPoint& point, const spec::Measure& measure);
+  void verify(const Backend& backend, const DeviceCall& call, Prepared& prepared,
+              std::span<std::byte> workspace, const spec::Measure& measure, report::BenchRecord& record);
+  void time(const DeviceCall& call, Prepared& prepared, std::span<std::byte> workspace,
+            const spec::Measure& measure, const std::function<bool()>& stop, report::BenchRecord& record);
+
+  Device device_;
+  DeviceMemory& memory_;
+  std::unique_ptr<DeviceTimer> timer_;
+  DeviceCeilings ceilings_;
+  Card card_;
+  double budget_;  ///< device bytes that inputs may take
+  std::string broken_;
+  std::list<Kept> kept_;  ///< most recent first
+};
+
+}  // namespace mla::run
