@@ -202,11 +202,12 @@ constexpr std::array kEngines{exact(),          vllm_0_5(),     vllm_0_6(),     
                               sglang(),         tensorrt_llm(), llama_cpp_2023(), llama_cpp_2025(),
                               llama_cpp_2026(), ik_llama_cpp(), lmcache()};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kAliases{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kAliases{{
     {"trtllm", "tensorrt-llm"},
     {"trt-llm", "tensorrt-llm"},
     {"tensorrt_llm", "tensorrt-llm"},
     {"llamacpp", "llama.cpp"},
+    {"ollama", "llama.cpp"},
     {"ik", "ik_llama.cpp"},
     {"ik_llama", "ik_llama.cpp"},
     {"exact", "none"},

@@ -108,14 +108,23 @@ std::string roofline_script(std::span<const BenchRecord> records, Picture pictur
   }
   if (points.empty())
     throw Error(ErrorCode::kInvalidArgument, "no row has rates and ceilings for a roofline");
+  // GPUs count in tera, CPUs in giga.
+  const bool tera = rate >= 1e4;
+  const double unit = tera ? 1e3 : 1;
+  const char* const unit_name = tera ? "TFLOP/s" : "GFLOP/s";
+  for (auto& [backend, list] : points) {
+    for (auto& [x, y] : list) y /= unit;
+  }
   std::string out = terminal_line(picture, 2, 1) + style_lines();
-  out += "set logscale xy 10\nset xlabel \"FLOPs of the strategy / least bytes\"\nset ylabel \"GFLOP/s\"\n";
+  out += fmt::format(
+      "set logscale xy 10\nset xlabel \"FLOPs of the strategy / least bytes\"\nset ylabel \"{}\"\n",
+      unit_name);
   out += fmt::format("set xrange [{}:{}]\n", std::min(intensity.low, rate / bandwidth) / 3,
                      std::max(intensity.high, rate / bandwidth) * 3);
-  out += fmt::format("roof(x) = x * {0} < {1} ? x * {0} : {1}\n", bandwidth, rate);
-  std::string plot =
-      fmt::format("plot roof(x) with lines lc rgb '#000000' lw 2 title {}",
-                  gnuplot_quoted(fmt::format("ceilings: {:.4g} GB/s, {:.4g} GFLOP/s", bandwidth, rate)));
+  out += fmt::format("roof(x) = x * {0} < {1} ? x * {0} : {1}\n", bandwidth / unit, rate / unit);
+  std::string plot = fmt::format(
+      "plot roof(x) with lines lc rgb '#000000' lw 2 title {}",
+      gnuplot_quoted(fmt::format("ceilings: {:.4g} GB/s, {:.4g} {}", bandwidth, rate / unit, unit_name)));
   int block = 0;
   for (const auto& [backend, list] : points) {
     const std::string name = fmt::format("d{}", ++block);

@@ -22,9 +22,8 @@ std::string terminal_line(Picture picture, int columns, int rows) {
   if (picture == Picture::kPng) {
     return fmt::format("set terminal pngcairo size {},{} noenhanced font 'sans,11'\n", width, height);
   }
-  return fmt::format(
-      "set terminal svg size {},{} dynamic noenhanced font 'sans-serif,12' background '#ffffff'\n", width,
-      height);
+  return fmt::format("set terminal svg size {},{} noenhanced font 'sans-serif,12' background '#ffffff'\n",
+                     width, height);
 }
 
 std::string style_lines() {
