@@ -258,6 +258,19 @@ TEST_F(MemcalcQuestions, TheShardsBesideItGiveEachPart) {
   EXPECT_EQ(single.exit_code, 0) << single.err;
 }
 
+TEST_F(MemcalcQuestions, APublishedCheckpointIsWhatItsConfigImplies) {
+  // The weight files of DeepSeek-V3 are 688,586,727,753 B: the main model, its prediction layer, and that layer's
+  // copies of embedding and head. So the planner's 79.312 GiB a GPU at tp 8 stay what they are.
+  write("index.json", R"({"metadata": {"total_size": 688586727753}, "weight_map": {
+    "model.layers.0.self_attn.q_a_proj.weight": "a", "model.layers.61.eh_proj.weight": "b",
+    "model.layers.61.embed_tokens.weight": "b", "model.layers.61.shared_head.head.weight": "b"}})");
+  const RunResult run = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--tp", "8",
+                                 "--safetensors-index", "index.json", "-o", "json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Json weights = Json::parse(run.out).at("tables").at("memory").at(2);
+  EXPECT_NEAR(weights.at("gib").get<double>(), 79.312, 79.312 * 0.001);
+}
+
 TEST_F(MemcalcQuestions, BadIndexes) {
   write("config.json", kTiny);
   const auto bad = [&](const std::string& text, const std::vector<std::string>& says) {
