@@ -111,6 +111,36 @@ TEST_F(MemcalcQuestions, TheFirstLinesAnswer) {
   expect_has(lines(none.out).at(0), "no layout holds 400 sequences");
 }
 
+TEST_F(MemcalcQuestions, TracesInTheFormsPeopleHave) {
+  const char* texts[] = {
+      "300,40\n500,60\n",
+      "Timestamp,Model,Request tokens,Response tokens,Total "
+      "tokens\n5,ChatGPT,300,40,340\n6,GPT-4,500,60,560\n",
+      "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,300,40\n2023-11-16 18:15:47,500,60\n",
+      "{\"timestamp\": 1, \"input_length\": 300, \"output_length\": 40}\n"
+      "{\"timestamp\": 2, \"input_length\": 500, \"output_length\": 60}\n",
+      "[{\"prompt_tokens\": 300, \"completion_tokens\": 40}, [500, 60]]"};
+  for (const char* text : texts) {
+    const RunResult run = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--lengths", "-"},
+                                  {.stdin_text = text});
+    EXPECT_EQ(run.exit_code, 0) << text << run.err;
+    expect_has(run.out, "real lengths (2 requests, mean 450 tokens)");
+  }
+  const auto bad = [&](const std::string& text, const std::string& part) {
+    write("trace.json", text);
+    refused({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--lengths", "trace.json"},
+            {"trace.json", part});
+  };
+  bad("[[1, 2], [3", "not a whole JSON array");
+  bad("[]", "holds no request");
+  bad("[[1, 2], [3]]", "request 2");
+  bad("[[1, 2.5]]", "request 1");
+  bad("[[1, -2]]", "request 1 has 1 and -2 tokens");
+  bad("[[1, NaN]]", "not a whole JSON array");
+  bad("[{\"prompt_len\": 5}]", "output_len");
+  bad("[{\"prompt_len\": 5, \"output_len\": null}]", "output_len");
+}
+
 TEST_F(MemcalcQuestions, NobodyIsOfferedAUselessContext) {
   // Kimi-K2 leaves 0.29 GiB on each of eight GPUs: a hundred sequences would have some 40 tokens each.
   const RunResult run = memcalc(
