@@ -11,6 +11,7 @@
 #include "mla/error.hpp"
 #include "mla/model.hpp"
 #include "mla/plugin_host.hpp"
+#include "mla/selector.hpp"
 #include "session.hpp"
 #include "spec/sweep.hpp"
 
@@ -59,6 +60,18 @@ std::optional<AttentionShape> asked_shape(const ListRequest& request) {
   return spec::resolve(spec, any).points.front().shape;
 }
 
+/// What choose_backend says; null if nothing can do the shape.
+const Backend* choice(const AttentionShape& shape, const ListRequest& request, const ChosenGpu& gpu) {
+  const Device device = gpu.device ? *gpu.device : host_device();
+  const Selector table = request.selector.empty() ? selector_for(device) : load_selector(request.selector);
+  try {
+    return &choose_backend(shape, device, table);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    return nullptr;
+  }
+}
+
 Table backends_table(const ListRequest& request) {
   const ChosenGpu gpu = choose_gpu(request.gpu);
   const std::optional<AttentionShape> shape = asked_shape(request);
@@ -67,7 +80,9 @@ Table backends_table(const ListRequest& request) {
     table.title =
         fmt::format("{}, on {}", to_text(*shape), gpu.device ? gpu.device->title : "this processor");
     table.columns.push_back({"supported", "shape"});
+    table.columns.push_back({"chosen", "chosen"});
   }
+  const Backend* const chosen = shape ? choice(*shape, request, gpu) : nullptr;
   table.columns.push_back({"reason", "why not"});
   table.columns.push_back({"origin", "from"});
   table.columns.push_back({"summary", "idea"});
@@ -81,6 +96,7 @@ Table backends_table(const ListRequest& request) {
       const Support support =
           nowhere ? here : backend->supports(*shape, info.on_device ? *gpu.device : host_device());
       row.emplace_back(support.ok);
+      row.emplace_back(backend == chosen);
       if (!support.ok) reason = support.why;
     }
     row.push_back(reason.empty() ? Cell{} : Cell{reason});
@@ -170,6 +186,7 @@ Table table_of(const ListRequest& request) {
   if (request.what == "backends") return backends_table(request);
   for (const auto& [given, name] : {std::pair{request.explain, "--explain"},
                                     {!request.model.empty(), "--model"},
+                                    {!request.selector.empty(), "--selector"},
                                     {!request.gpu.empty(), "--gpu"}}) {
     if (given)
       throw Error(ErrorCode::kInvalidArgument,

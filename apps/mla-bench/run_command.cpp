@@ -14,6 +14,7 @@
 #include "mla/device.hpp"
 #include "mla/error.hpp"
 #include "report/findings.hpp"
+#include "run/backends.hpp"
 #include "run/modelled.hpp"
 #include "session.hpp"
 #include "sweep_view.hpp"
@@ -39,6 +40,11 @@ spec::SweepSpec effective_spec(const RunRequest& request) {
     std::string flag = "--" + key;
     std::ranges::replace(flag, '_', '-');
     spec::override_setting(spec, key, text, spec::Level::kFlag, flag);
+  }
+  for (const std::string& peer : request.peers) {
+    const std::string name = fmt::format("{}{}", peer::kPeerPrefix, peer);
+    spec::Setting& backends = spec.settings.find("backend")->second;
+    backends = {fmt::format("{},{}", backends.text, name), spec::Level::kFlag, "--peer"};
   }
   spec::check_alternatives(spec);
   return spec;
@@ -145,7 +151,7 @@ int answer(const RunRequest& request) {
   const std::optional<Device> gpu = find_gpu(request.gpu);
   const spec::Sweep sweep = spec::resolve(spec, backends_here(gpu));
   for (const spec::SweepPoint& point : sweep.points)
-    static_cast<void>(get_backend(point.backend));  // names a typo
+    static_cast<void>(run::backend_named(point.backend));  // names a typo
   run::SweepOptions options;
   options.driver.filter = request.filter;
   options.driver.json_out = request.gbench_json;

@@ -21,7 +21,9 @@ int main(int argc, char** argv) {
     if (exit_code) return *exit_code;
     cli::install_interrupt_handler();
     return std::visit(Overloaded{[](const GoldenRequest& r) { return golden(r); },
-                                 [](const RunRequest& r) { return run(r); },
+                                 [](const RunRequest& r) { return r.replay.empty() ? run(r) : replay(r); },
+                                 [](const CapabilitiesRequest& r) { return capabilities(r); },
+                                 [](const WorkerRequest& r) { return serve(r); },
                                  [](const OraclesRequest& r) { return list_oracles(r); },
                                  [](const LayerRequest& r) { return layer(r); },
                                  [](const IndexRequest& r) { return index(r); },

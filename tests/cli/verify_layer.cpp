@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "checkpoint_files.hpp"
+#include "../unit/checkpoint_files.hpp"
 #include "mla/error.hpp"
 #include "run_program.hpp"
 #include "verify/layer_weights.hpp"

@@ -12,6 +12,8 @@
 #include "mla/error.hpp"
 #include "report/table.hpp"
 #include "run/fill_record.hpp"
+#include "run/host_copy.hpp"
+#include "run/peer_point.hpp"
 #include "verify/run_case.hpp"
 
 namespace mla::run {
@@ -276,10 +278,37 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
   if (record.slowed_by.find("thermal") != std::string::npos ||
       record.slowed_by.find("brake") != std::string::npos)
     record.flags.emplace_back("throttled");
-  const bool single = inputs.shape().q_dtype == DType::kF32;
+  add_gpu_floor(inputs.shape(), record);
+}
+
+void GpuBench::add_gpu_floor(const AttentionShape& shape, report::BenchRecord& record) const {
+  const bool single = shape.q_dtype == DType::kF32;
   add_floor(record, {.bytes_per_s = ceilings_.read_bytes_per_s,
                      .flops = single ? ceilings_.f32_flops : ceilings_.bf16_flops,
                      .launch_seconds = ceilings_.kernel_seconds});
+}
+
+void GpuBench::measure_peer(const peer::PeerBackend& backend, const spec::SweepPoint& point,
+                            const spec::Measure& measure, report::BenchRecord& record) {
+  DeviceInputs inputs(point.shape, measure.seed, 1, false, memory_);
+  const HostCopy copy(point.shape, inputs.args(0), memory_);
+  const std::unique_ptr<Plan> plan = backend.plan(point.shape, device_, point.options);
+  record.plan = plan->describe();
+  if (measure.verify != spec::VerifyMode::kNo) {
+    backend.run(*plan, copy.args(), {});
+    const CheckResult result =
+        SampledCheck(inputs).judge(backend.info().strategy, backend.rounding(point.shape), copy.outputs());
+    record.error_share = result.share;
+    record.verified = spec::name_of(spec::VerifyMode::kSample);
+    if (!result.passed) {
+      record.status = "wrong";
+      record.reason = result.reason;
+      return;
+    }
+  }
+  time_peer(backend, *plan, copy.args(), point, measure, {.gpu = true, .rotate_bytes = 4 * device_.l2_bytes},
+            record);
+  add_gpu_floor(point.shape, record);
 }
 
 }  // namespace mla::run
