@@ -45,7 +45,8 @@ class NaiveBackend final : public Backend {
         .strategy = "absorbed",
         .on_device = true,
         .edges = {kernels::kNaiveTile},
-        .batch_invariant = true};
+        .batch_invariant = true,
+        .oracle = true};
     return kInfo;
   }
 

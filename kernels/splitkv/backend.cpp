@@ -220,8 +220,8 @@ class SplitkvBackend final : public Backend {
       return;
     }
     if (attention.num_tokens > own.tokens) {
-      kernels::refuse(fmt::format("q has {} tokens, but the plan was made for {}", attention.num_tokens,
-                                  own.tokens));
+      kernels::refuse(
+          fmt::format("q has {} tokens, but the plan was made for {}", attention.num_tokens, own.tokens));
     }
     // The projections around it: q absorbs W_UK, the latent output goes through W_UV.
     const MlaDims& d = own.shape.dims;
@@ -229,8 +229,7 @@ class SplitkvBackend final : public Backend {
                           {attention.num_tokens, d.num_heads, d.latent_width()});
     const TensorRef latent(workspace.data() + own.latent_at, own.shape.q_dtype,
                            {attention.num_tokens, d.num_heads, d.kv_lora_rank});
-    const std::span<std::byte> product_space(workspace.data() + own.product_at,
-                                             kernels::lt::kWorkspaceBytes);
+    const std::span<std::byte> product_space(workspace.data() + own.product_at, kernels::lt::kWorkspaceBytes);
     device_ops::absorb_query(d, args.q, args.w_uk, query, product_space, stream);
     attention.head_space = false;
     attention.q = packed(query);

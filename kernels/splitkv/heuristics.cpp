@@ -24,7 +24,8 @@ std::int64_t choose_parts(const Work& work) {
   return units * each;
 }
 
-Ring choose_ring(std::int64_t fixed_bytes, std::int64_t stage_bytes, std::int64_t limit, int blocks, int most) {
+Ring choose_ring(std::int64_t fixed_bytes, std::int64_t stage_bytes, std::int64_t limit, int blocks,
+                 int most) {
   constexpr std::int64_t kReserved = 1024;
   for (; blocks > 0; --blocks) {
     const std::int64_t share = (limit + kReserved) / blocks - kReserved;

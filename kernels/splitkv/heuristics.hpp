@@ -30,7 +30,7 @@ struct Ring {
 /// As many blocks (at most `blocks`) as fit with 2 stages each, then as many stages (at most `most`) as fit beside each
 /// other. `limit`: shared memory that one block may have, which is all of the multiprocessor's but the 1 KiB that every
 /// block costs beside its own.
-[[nodiscard]] Ring choose_ring(std::int64_t fixed_bytes, std::int64_t stage_bytes, std::int64_t limit, int blocks,
-                               int most);
+[[nodiscard]] Ring choose_ring(std::int64_t fixed_bytes, std::int64_t stage_bytes, std::int64_t limit,
+                               int blocks, int most);
 
 }  // namespace mla::kernels::splitkv

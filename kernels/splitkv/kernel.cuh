@@ -48,7 +48,8 @@ __device__ __forceinline__ void store_group(const Params& p, const Shared<Config
       p.partial_sum[slot * Config::kRows + row] = make_float2(softmax.pivot(), sum);
     }
     float* to = p.partial_out + slot * Config::kRows * Config::kLatent;
-    output.store([&](int r) { return r < rows ? to + r * Config::kLatent : nullptr; }, [](int) { return 1.0F; });
+    output.store([&](int r) { return r < rows ? to + r * Config::kLatent : nullptr; },
+                 [](int) { return 1.0F; });
     return;
   }
   const bool empty = sum == 0.0F && softmax.pivot() == -INFINITY;

@@ -24,7 +24,9 @@ class Ring {
   static constexpr int kRounds = (Config::kKeys + kRowsAtOnce - 1) / kRowsAtOnce;
 
   __device__ __forceinline__ Ring(const Params& p, const Part& part)
-      : left_(part.end - part.begin), unit_(part.unit), first_entry_((part.begin - part.unit_begin) * Config::kKeys) {
+      : left_(part.end - part.begin),
+        unit_(part.unit),
+        first_entry_((part.begin - part.unit_begin) * Config::kKeys) {
     enter_unit(p);
     look_up(p);
   }
@@ -93,7 +95,8 @@ class Ring {
   }
 
   template <int kRound>
-  __device__ __forceinline__ void issue_round(const Params& p, const Shared<Config>& shared, int stage) const {
+  __device__ __forceinline__ void issue_round(const Params& p, const Shared<Config>& shared,
+                                              int stage) const {
     constexpr int kShare = share(kRound);
     const kernels::CacheParams& cache = p.attention.cache;
     const int row = row_of(kRound);
@@ -104,28 +107,31 @@ class Ring {
     if (position < 0) {
       // Zeros: the row's weight will be 0, and 0 times what memory held may be NaN.
       const Target to(shared, stage, row, lane, helper);
-      copy_row<kShare>(p, to, lane, helper, [](std::uint32_t at, int) { ptx::store_zeros_16(at); },
-                       [](std::uint32_t at, int) { ptx::store_zeros_16(at); });
+      copy_row<kShare>(
+          p, to, lane, helper, [](std::uint32_t at, int) { ptx::store_zeros_16(at); },
+          [](std::uint32_t at, int) { ptx::store_zeros_16(at); });
       return;
     }
     const auto block = static_cast<std::uint32_t>(block_[kRound]);
     const auto offset =
         static_cast<std::uint32_t>(position - cache.by_block_size.quotient(position) * cache.block_size);
     const auto column = static_cast<std::uint32_t>(lane * kChunk);
-    const std::byte* const latent = cache.latent + std::uint64_t{block} * p.latent_block +
-                                    (offset * p.latent_row + column + static_cast<std::uint32_t>(helper) * 128);
+    const std::byte* const latent =
+        cache.latent + std::uint64_t{block} * p.latent_block +
+        (offset * p.latent_row + column + static_cast<std::uint32_t>(helper) * 128);
     const std::byte* const rope =
         cache.rope + std::uint64_t{block} * p.rope_block + (offset * p.rope_row + column);
     const Target to(shared, stage, row, lane, helper);
-    copy_row<kShare>(p, to, lane, helper,
-                     [&](std::uint32_t at, int from) { ptx::cp_async_16(at, latent + from); },
-                     [&](std::uint32_t at, int from) { ptx::cp_async_16(at, rope + from); });
+    copy_row<kShare>(
+        p, to, lane, helper, [&](std::uint32_t at, int from) { ptx::cp_async_16(at, latent + from); },
+        [&](std::uint32_t at, int from) { ptx::cp_async_16(at, rope + from); });
   }
 
   /// Where in shared memory this thread's chunk of a row's first line goes.
   struct Target {
     std::uint32_t latent, rope;
-    __device__ __forceinline__ Target(const Shared<Config>& shared, int stage, int row, int lane, int helper) {
+    __device__ __forceinline__ Target(const Shared<Config>& shared, int stage, int row, int lane,
+                                      int helper) {
       if constexpr (Config::kFp8) {
         const std::uint32_t at = ptx::smem(shared.ring(stage) + row * Config::kRawRowBytes) + lane * kChunk;
         latent = at + helper * 128;

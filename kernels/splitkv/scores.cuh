@@ -145,7 +145,9 @@ __device__ __forceinline__ void compute_scores(const Params& p, const Shared<Con
       }
     }
   };
-  const auto has_rope = [&](int step) { return (warp.split * Config::kSteps + step) * 16 < p.attention.rope; };
+  const auto has_rope = [&](int step) {
+    return (warp.split * Config::kSteps + step) * 16 < p.attention.rope;
+  };
   if constexpr (Config::kQueryInRegisters) {
     static_assert(Config::kSteps == 1);
     Fragments f;

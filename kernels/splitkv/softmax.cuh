@@ -36,7 +36,8 @@ class RowSoftmax {
     float maximum = -INFINITY;
     const float* scores = shared.scores() + row() * Config::kScorePitch;
     Sight sight;
-    if constexpr (!kPlain) sight = Sight(shared.sight()[row()]);  // in registers it would cost the plain tiles
+    if constexpr (!kPlain)
+      sight = Sight(shared.sight()[row()]);  // in registers it would cost the plain tiles
 #pragma unroll
     for (int i = 0; i < Config::kPairs; ++i) {
       const int column = 2 * (lane() + i * Config::kLanes);

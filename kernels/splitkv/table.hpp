@@ -22,9 +22,9 @@ struct Params {
   std::int32_t parts = 1;       // along the keys; a block is a (part, row group)
   std::int32_t splits =
       0;  // > 0: each unit has its own `splits` of the parts; 0: all keys are dealt out evenly
-  std::int32_t stages = 2;        // tiles of the ring
-  std::int32_t rows = 16;         // of a block
-  std::int32_t tile = 32;         // keys
+  std::int32_t stages = 2;  // tiles of the ring
+  std::int32_t rows = 16;   // of a block
+  std::int32_t tile = 32;   // keys
   // Strides of the cache in bytes, which fit 32 bits (a block is below 4 GiB): addresses cost a few multiply-adds.
   std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
   float* partial_out = nullptr;   // [slots, row_groups, rows, L] not yet divided by the sum

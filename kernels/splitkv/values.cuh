@@ -53,7 +53,8 @@ class Output {
     using T = typename Config::T;
     rescale(shared.shrink());
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const std::uint32_t p_row = ptx::smem(shared.weights()) + (first_row() + lane % 16) * Config::kWeightBytes;
+    const std::uint32_t p_row =
+        ptx::smem(shared.weights()) + (first_row() + lane % 16) * Config::kWeightBytes;
     const std::uint32_t v_row = ptx::smem(shared.tile(stage)) + lane % 16 * Config::kRowBytes;
     // Beside 128 accumulators, loads of the next step would cost spills.
     constexpr int kUnroll = Config::kValueRowTiles * kColumnTiles >= 32 ? 1 : Config::kKeys / 16;
@@ -67,7 +68,8 @@ class Output {
 #pragma unroll
       for (int n = 0; n < kColumnTiles; n += 2) {
         std::uint32_t b[4];
-        ptx::ldmatrix_x4_trans(b, v_row + k * Config::kRowBytes + swizzle(lane, first_channel() / 8 + n + lane / 16));
+        ptx::ldmatrix_x4_trans(
+            b, v_row + k * Config::kRowBytes + swizzle(lane, first_channel() / 8 + n + lane / 16));
 #pragma unroll
         for (int m = 0; m < Config::kValueRowTiles; ++m) {
           ptx::mma<T>(o_[m][n], a[m], b[0], b[1]);

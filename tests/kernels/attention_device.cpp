@@ -55,7 +55,7 @@ TEST_P(OnDevice, AgreesWithTheReference) {
 TEST_P(OnDevice, HoldsTheOracles) {
   MLA_NEEDS_GPU();
   const Participant participants[] = {participant()};
-  const OracleRun run = run_oracles(participants, {1, 10, true}, {});
+  const OracleRun run = run_oracles(participants, {1, 50, true}, {});
   for (const OracleVerdict& verdict : run.verdicts) {
     EXPECT_NE(verdict.outcome.outcome, Outcome::kFailed)
         << verdict.oracle << " (" << verdict.expectation << "): " << verdict.outcome.reason << "\n  "

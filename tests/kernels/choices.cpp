@@ -18,8 +18,8 @@ using kernels::ArchMatch;
 using kernels::image_rank;
 using kernels::splitkv::choose_parts;
 using kernels::splitkv::choose_ring;
-using kernels::splitkv::Ring;
 using kernels::splitkv::kLeastTiles;
+using kernels::splitkv::Ring;
 
 TEST(ArchImages, RunWhereTheArchitectureAllows) {
   EXPECT_GT(image_rank(80, ArchMatch::kFrom, 86), 0);
@@ -78,15 +78,34 @@ TEST(SplitkvRing, FitsTheSharedMemory) {
   EXPECT_EQ(ring(2000, 100, 1000, 1, 4), std::pair(0, 0));
   // Two blocks share what a multiprocessor has: (5000 + 1024) / 2 - 1024 = 1988 bytes each.
   EXPECT_EQ(ring(1000, 100, 5000, 2, 20), std::pair(2, 9));
-  EXPECT_EQ(ring(1000, 600, 5000, 2, 20), std::pair(1, 6)) << "with one stage each they would wait for every tile";
+  EXPECT_EQ(ring(1000, 600, 5000, 2, 20), std::pair(1, 6))
+      << "with one stage each they would wait for every tile";
 }
 
 // n / d by a product and a shift must be exact for every length and block size; the hard cases are next to multiples of d.
 TEST(FastDivide, IsExact) {
   using kernels::FastDivide;
   constexpr std::int32_t kLargest = 2147483647;
-  for (const std::int32_t d : {1, 2, 3, 5, 7, 16, 48, 63, 64, 65, 100, 480, 641, 4096, 6700417, (1 << 30) - 1,
-                               1 << 30, (1 << 30) + 1, kLargest - 1, kLargest}) {
+  for (const std::int32_t d : {1,
+                               2,
+                               3,
+                               5,
+                               7,
+                               16,
+                               48,
+                               63,
+                               64,
+                               65,
+                               100,
+                               480,
+                               641,
+                               4096,
+                               6700417,
+                               (1 << 30) - 1,
+                               1 << 30,
+                               (1 << 30) + 1,
+                               kLargest - 1,
+                               kLargest}) {
     const FastDivide by(d);
     for (std::int64_t k = 0; k <= 2000; ++k) {
       const std::int64_t step = std::max<std::int64_t>(1, kLargest / d / 2000);

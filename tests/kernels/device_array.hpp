@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -32,12 +33,18 @@ inline const TestGpu& test_gpu() {
 #define MLA_NEEDS_GPU() \
   if (!mla::testing::test_gpu().device) GTEST_SKIP() << mla::testing::test_gpu().why_none
 
-/// Device memory of a type, released with the object.
+/// Device memory of a type, released with the object. What nobody writes is all ones: NaN, or -1.
 template <class T>
 class DeviceArray {
  public:
   explicit DeviceArray(std::size_t count) : memory_(device_memory(*test_gpu().device)), size_(count) {
     data_ = static_cast<T*>(memory_.allocate(count * sizeof(T)));
+    constexpr std::size_t kPiece = std::size_t{64} << 20;
+    const std::vector<std::byte> ones(std::min(count * sizeof(T), kPiece), std::byte{0xff});
+    for (std::size_t at = 0; at < count * sizeof(T); at += kPiece) {
+      memory_.to_device(reinterpret_cast<std::byte*>(data_) + at, ones.data(),
+                        std::min(kPiece, count * sizeof(T) - at));
+    }
   }
   explicit DeviceArray(std::span<const T> host) : DeviceArray(host.size()) { write(host); }
   explicit DeviceArray(const std::vector<T>& host) : DeviceArray(std::span<const T>(host)) {}

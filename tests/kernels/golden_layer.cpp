@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <map>
 #include <string>
 
 #include "device_array.hpp"
@@ -72,6 +74,12 @@ struct Tensor {
   }
 };
 
+/// tests/golden, wherever this machine has it (docs/device.md).
+std::string golden_folder() {
+  const char* named = std::getenv("MLA_GOLDEN");
+  return named != nullptr ? named : std::string(MLA_TEST_DATA) + "/golden";
+}
+
 std::vector<float> floats(const std::vector<double>& x) {
   return {x.begin(), x.end()};
 }
@@ -88,7 +96,8 @@ class DeviceLayer {
         cos_(floats(rope_.cos)),
         sin_(floats(rope_.sin)),
         positions_(counting(tokens_)),
-        pool_(blocks() * kBlockSize * static_cast<std::size_t>(cache_layout(CacheFormat::kBF16, dims()).row_bytes)),
+        pool_(blocks() * kBlockSize *
+              static_cast<std::size_t>(cache_layout(CacheFormat::kBF16, dims()).row_bytes)),
         table_(reversed(blocks())),
         w_uk_(data.up().w_uk, {dims().num_heads, dims().qk_nope_head_dim, dims().kv_lora_rank}),
         w_uv_(data.up().w_uv, {dims().num_heads, dims().v_head_dim, dims().kv_lora_rank}) {}
@@ -112,7 +121,8 @@ class DeviceLayer {
     args.rotation = rotation(first, count);
     std::vector<std::int64_t> slots;
     for (std::int64_t p = first; p < first + count; ++p)
-      slots.push_back((static_cast<std::int64_t>(blocks()) - 1 - p / kBlockSize) * kBlockSize + p % kBlockSize);
+      slots.push_back((static_cast<std::int64_t>(blocks()) - 1 - p / kBlockSize) * kBlockSize +
+                      p % kBlockSize);
     const DeviceArray<std::int64_t> device_slots(slots);
     args.slot_mapping = {device_slots.data(), {count}};
     args.cache = cache();
@@ -204,7 +214,8 @@ class DeviceLayer {
     const MlaDims& d = dims();
     const ConstTensorRef hidden = rows(hidden_, first, count);
     if (layer_.q_lora_rank) {
-      const Tensor compressed({count, *layer_.q_lora_rank}, DType::kF32), normed({count, *layer_.q_lora_rank}, kType);
+      const Tensor compressed({count, *layer_.q_lora_rank}, DType::kF32),
+          normed({count, *layer_.q_lora_rank}, kType);
       linear(hidden, weights_.q_a_proj, weights_.q_a_proj_bias, compressed);
       const Tensor norm(weights_.q_a_layernorm, {*layer_.q_lora_rank});
       device_ops::rms_norm(compressed.ref, norm.ref, static_cast<float>(layer_.q_norm_eps), normed.out());
@@ -245,7 +256,7 @@ double error_of(const std::vector<double>& got, const std::vector<double>& all) 
 TEST(GoldenLayer, HiddenInHiddenOutOnTheDevice) {
   MLA_NEEDS_GPU();
   if (const Support s = device_ops::projections_available(); !s) GTEST_SKIP() << s.why;
-  const GoldenManifest manifest = load_golden_manifest(std::string(MLA_TEST_DATA) + "/golden");
+  const GoldenManifest manifest = load_golden_manifest(golden_folder());
   std::map<std::string, int> steps;
   for (const GoldenVariant& variant : manifest.variants) {
     const GoldenData data(manifest, variant);
@@ -268,12 +279,12 @@ TEST(GoldenLayer, HiddenInHiddenOutOnTheDevice) {
           shape.batch = {{static_cast<std::int32_t>(fresh), static_cast<std::int32_t>(tokens)}};
           shape.block_size = kBlockSize;
           for (const Backend* backend : backends()) {
-            if (!backend->info().on_device || !backend->supports(shape, *mla::testing::test_gpu().device)) continue;
+            if (!backend->info().on_device || !backend->supports(shape, *mla::testing::test_gpu().device))
+              continue;
             const std::vector<double> got =
                 layer.step(*backend, shape, variant.softmax_scale, tokens - fresh, fresh);
-            EXPECT_LE(error_of(got, want), limit)
-                << variant.name << " sequence " << s << ", " << fresh << " of " << tokens << " tokens, "
-                << backend->info().name;
+            EXPECT_LE(error_of(got, want), limit) << variant.name << " sequence " << s << ", " << fresh
+                                                  << " of " << tokens << " tokens, " << backend->info().name;
             ++steps[std::string(backend->info().name)];
           }
         }

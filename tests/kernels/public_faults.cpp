@@ -32,18 +32,23 @@ const std::vector<Fault> kFaults = {
     {"MLA_003_SlotsPastTheEndOfADenseCache",
      {"h16 " V3 "q1s32_q1s64_q1s96_q1s48 b128", "h16 " V3 "q1s32_q1s64_q1s96_q1s48 b128 poison=inf",
       "h16 " V3 "q1s32_q1s64_q1s96_q1s48 b128 poison=max"}},
-    {"MLA_005_SkippedIndexEntriesAreNotRead", {"h4 " SMALL "q1s8 topk4 b4 index=middle", "h4 " V3 "q1s8 topk4 b4 index=middle"}},
+    {"MLA_005_SkippedIndexEntriesAreNotRead",
+     {"h4 " SMALL "q1s8 topk4 b4 index=middle", "h4 " V3 "q1s8 topk4 b4 index=middle"}},
     {"MLA_006_SplitsWithoutKeys", {"h4 " SMALL "q1s3 b4 splits=8", "h4 " V3 "q1s3 b4 splits=8"}},
-    {"MLA_007_PaddedRowsBesideLongOnes", {"h16 " V3 "q1s5_q1s70_q1s64_q1s1_q1s129_3q1s0 b64 spare_columns=1024"}},
+    {"MLA_007_PaddedRowsBesideLongOnes",
+     {"h16 " V3 "q1s5_q1s70_q1s64_q1s1_q1s129_3q1s0 b64 spare_columns=1024"}},
     {"MLA_008_EmptyRowsAreWritten", {"h4 " SMALL "q1s4_q1s0_q1s6 b4", "h4 " V3 "q1s4_q1s0_q1s6 b4"}},
-    {"MLA_009_EmptyRowsInTheSecondStage", {"h4 " SMALL "q1s9_q1s17_q1s33_q1s0 b4 splits=4", "h4 " V3 "q1s9_q1s17_q1s33_q1s0 b4 splits=4"}},
+    {"MLA_009_EmptyRowsInTheSecondStage",
+     {"h4 " SMALL "q1s9_q1s17_q1s33_q1s0 b4 splits=4", "h4 " V3 "q1s9_q1s17_q1s33_q1s0 b4 splits=4"}},
     {"MLA_013_OneTableRowForSeveralQueries", {"h4 " SMALL "q3s7_q3s12 b4", "h4 " V3 "q3s7_q3s12 b4"}},
     {"MLA_016_ManyQueries", {"h16 " V3 "q1024s1024 w32 b64"}},
-    {"MLA_017_HighPagesInAShortTable", {"h4 " SMALL "q1s8 b4 first_block=62", "h4 " V3 "q1s8 b4 first_block=62"}},
+    {"MLA_017_HighPagesInAShortTable",
+     {"h4 " SMALL "q1s8 b4 first_block=62", "h4 " V3 "q1s8 b4 first_block=62"}},
     {"MLA_020_Fp8BytesBeyond32Bits", {"h16 " V3 "q1s1 b1 cache:fp8 first_block=7456549"}},
     {"MLA_021_PagesOf480Beyond32Bits", {"h16 " V3 "q1s1 b480 first_block=7768"}},
     {"MLA_023_PagesOf64Beyond32Bits", {"h16 " V3 "q1s1 b64 first_block=58255"}},
-    {"MLA_026_QueriesPastASmallGridAxis", {"h128 " SMALL "q4096s4096 w2 b64 splits=2", "h1 l128 r32 p64 v64 q65536s65536 w2 b64 splits=2"}},
+    {"MLA_026_QueriesPastASmallGridAxis",
+     {"h128 " SMALL "q4096s4096 w2 b64 splits=2", "h1 l128 r32 p64 v64 q65536s65536 w2 b64 splits=2"}},
     {"MLA_028_FourSpeculativeTokens", {"h4 " SMALL "q4s9_q4s70 b4", "h4 " V3 "q4s9_q4s70 b16"}},
     {"MLA_031_EightTokensSixteenHeads", {"h16 " V3 "q8s64_q8s1024 b64"}},
     {"MLA_044_EverySplitCount",
@@ -52,13 +57,15 @@ const std::vector<Fault> kFaults = {
       "h128 " V3 "q1s4097 b64 splits=7", "h128 " V3 "q1s4097 b64 splits=8"}},
     {"MLA_046_LseOfASinglePass", {"h4 " SMALL "q1s33 b4 splits=1", "h4 " V3 "q1s33 b4 splits=1"}},
     {"MLA_048_PagesOf32", {"h4 " SMALL "q1s33 b32", "h4 " V3 "q1s33 b32"}},
-    {"MLA_052_GapsBetweenPages", {"h4 " SMALL "q1s20 b8 strided=yes poison=max", "h4 " V3 "q1s20 b8 strided=yes poison=max"}},
-    {"MLA_071_QuantisedCacheWithADominantKey", {"h4 " V3 "q1s5 b4 cache:fp8 values=dominant", "h4 " V3 "q1s5 b4 cache:fp8_ds_mla values=dominant"}},
+    {"MLA_052_GapsBetweenPages",
+     {"h4 " SMALL "q1s20 b8 strided=yes poison=max", "h4 " V3 "q1s20 b8 strided=yes poison=max"}},
+    {"MLA_071_QuantisedCacheWithADominantKey",
+     {"h4 " V3 "q1s5 b4 cache:fp8 values=dominant", "h4 " V3 "q1s5 b4 cache:fp8_ds_mla values=dominant"}},
     {"MLA_089_ValuesWiderThanKeys", {"h4 l512 r64 p192 v256 q1s65 b16", "h4 l32 r8 p16 v40 q1s65 b16"}},
     {"MLA_094_AnyHeadCount",
-     {"h1 " V3 "q1s65 b64", "h2 " V3 "q1s65 b64", "h4 " V3 "q1s65 b64", "h5 " V3 "q1s65 b64", "h8 " V3 "q1s65 b64",
-      "h12 " V3 "q1s65 b64", "h20 " V3 "q1s65 b64", "h40 " V3 "q1s65 b64", "h48 " V3 "q1s65 b64",
-      "h96 " V3 "q1s65 b64"}},
+     {"h1 " V3 "q1s65 b64", "h2 " V3 "q1s65 b64", "h4 " V3 "q1s65 b64", "h5 " V3 "q1s65 b64",
+      "h8 " V3 "q1s65 b64", "h12 " V3 "q1s65 b64", "h20 " V3 "q1s65 b64", "h40 " V3 "q1s65 b64",
+      "h48 " V3 "q1s65 b64", "h96 " V3 "q1s65 b64"}},
     {"MLA_096_CanariesBehindTwentyHeads", {"h20 " V3 "2q1s100 b64 strided=yes"}},
     {"MLA_099_AnyTopK",
      {"h4 " V3 "q1s300 topk1 b16", "h4 " V3 "q1s300 topk3 b16", "h4 " V3 "q1s300 topk63 b16",
@@ -66,7 +73,8 @@ const std::vector<Fault> kFaults = {
       "h4 " V3 "q1s300 topk192 b16"}},
     {"MLA_110_DominantKeyInLongSequences",
      {"h16 " V3 "q1s4095_q1s4096_q1s4097_q1s5000 b64 values=dominant seed=1",
-      "h16 " V3 "q1s8191_q1s8193 b64 values=dominant seed=2", "h16 " V3 "q1s4097_q1s8191 b64 values=dominant seed=3"}},
+      "h16 " V3 "q1s8191_q1s8193 b64 values=dominant seed=2",
+      "h16 " V3 "q1s4097_q1s8191 b64 values=dominant seed=3"}},
 };
 
 Case case_of(const std::string& text, QuerySpace space) {
@@ -89,11 +97,12 @@ TEST_P(PublicFault, StaysAway) {
       for (const Backend* backend : backends()) {
         if (!backend->info().on_device) continue;
         const AttentionShape& shape = run.problem().shape();
-        if (backend->supports(shape, device) && backend->plan(shape, device)->workspace_bytes() > kMostWorkspace)
+        if (backend->supports(shape, device) &&
+            backend->plan(shape, device)->workspace_bytes() > kMostWorkspace)
           continue;
         const Verdict verdict = run.judge(*backend, machine);
-        EXPECT_NE(verdict.outcome, Outcome::kFailed)
-            << verdict.backend << " on \"" << to_text(verdict.c) << "\": " << verdict.reason << "\n  " << verdict.plan;
+        EXPECT_NE(verdict.outcome, Outcome::kFailed) << verdict.backend << " on \"" << to_text(verdict.c)
+                                                     << "\": " << verdict.reason << "\n  " << verdict.plan;
         if (verdict.outcome == Outcome::kPassed) ++took_part;
       }
     }
@@ -149,8 +158,10 @@ TEST_P(CountedKeys, AreTheRightOnes) {
     for (std::size_t i = 0; i < queries * heads; ++i) {
       const double mean = counted.means[i / heads];
       for (std::size_t channel = 0; channel < latent; ++channel)  // weights and output are rounded to bf16
-        ASSERT_NEAR(run.out[i * latent + channel], mean, mean * 0x1p-7) << backend->info().name << " row " << i;
-      ASSERT_NEAR(run.lse[i], std::log(counted.counts[i / heads]), 1e-5) << backend->info().name << " row " << i;
+        ASSERT_NEAR(run.out[i * latent + channel], mean, mean * 0x1p-7)
+            << backend->info().name << " row " << i;
+      ASSERT_NEAR(run.lse[i], std::log(counted.counts[i / heads]), 1e-5)
+          << backend->info().name << " row " << i;
     }
     ++took_part;
   }

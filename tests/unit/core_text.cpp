@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <cmath>
 
 #include "core/count.hpp"
@@ -51,6 +53,14 @@ TEST(Text, JoinSplitLower) {
 TEST(Text, QuotedCannotFloodOrRepaintATerminal) {
   EXPECT_EQ(text::quoted("plain"), "'plain'");
   EXPECT_EQ(text::quoted("a\x1b[31m\n\x7f"), "'a\\x1b[31m\\x0a\\x7f'");
+  EXPECT_EQ(text::quoted("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), "'\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80'");
+  // Not UTF-8: a lone byte, a cut sequence, an overlong slash, a surrogate, beyond the last code point; and a C1 control.
+  EXPECT_EQ(text::quoted("\xff"), "'\\xff'");
+  EXPECT_EQ(text::quoted("\xe2\x82"), "'\\xe2\\x82'");
+  EXPECT_EQ(text::quoted("\xc0\xaf"), "'\\xc0\\xaf'");
+  EXPECT_EQ(text::quoted("\xed\xa0\x80"), "'\\xed\\xa0\\x80'");
+  EXPECT_EQ(text::quoted("\xf4\x90\x80\x80"), "'\\xf4\\x90\\x80\\x80'");
+  EXPECT_EQ(text::quoted("\xc2\x9b"), "'\\xc2\\x9b'");
   EXPECT_EQ(text::quoted(std::string(60, 'a')), "'" + std::string(60, 'a') + "'");
   EXPECT_EQ(text::quoted(std::string(61, 'a')), "'" + std::string(60, 'a') + "...'");
 }
@@ -161,7 +171,7 @@ TEST(Registry, FindsWhatItListsAndSuggestsTheRest) {
   }
 }
 
-TEST(Registry, ChoosesTheFirstThatCanAndElseListsEveryReason) {
+TEST(Selection, ChoosesTheFirstThatCanAndElseSaysWhy) {
   mla::Device described;  // a GPU known from a file only: nothing can run on it
   described.name = "imagined";
   described.vendor = "nvidia";
@@ -176,27 +186,68 @@ TEST(Registry, ChoosesTheFirstThatCanAndElseListsEveryReason) {
       const mla::AttentionShape shape = mla::parse_shape(words);
       const auto answers = mla::candidates(shape, device);
       ASSERT_EQ(answers.size(), mla::backends().size());
-      const mla::Backend* first = nullptr;
-      for (std::size_t i = 0; i < answers.size(); ++i) {
-        EXPECT_EQ(answers[i].backend, mla::backends()[i]);
-        EXPECT_EQ(answers[i].support.ok, answers[i].support.why.empty()) << answers[i].backend->info().name;
-        if (first == nullptr && answers[i].support.ok) first = answers[i].backend;
+      const mla::Candidate* first = nullptr;
+      for (const auto& c : answers) {
+        EXPECT_EQ(std::count_if(answers.begin(), answers.end(),
+                                [&](const auto& other) { return other.backend == c.backend; }),
+                  1);
+        EXPECT_EQ(c.support.ok, c.support.why.empty()) << c.backend->info().name;
+        EXPECT_FALSE(c.reason.empty()) << c.backend->info().name;
+        if (!c.support.ok) {
+          EXPECT_EQ(c.reason, c.support.why);
+        } else if (first == nullptr) {
+          first = &c;
+        }
       }
       if (first != nullptr) {
-        EXPECT_EQ(&mla::choose_backend(shape, device), first);
+        EXPECT_EQ(&mla::choose_backend(shape, device), first->backend);
         continue;
       }
-      std::vector<std::string_view> wanted = {device.name, "decode"};
-      wanted[1] = shape.phase == mla::Phase::kDecode ? "decode" : "prefill";
-      for (const auto& c : answers) {
-        wanted.push_back(c.backend->info().name);
-        wanted.push_back(c.support.why);
+      try {
+        (void)mla::choose_backend(shape, device);
+        FAIL() << words << " was taken";
+      } catch (const mla::Error& e) {
+        EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+        const std::string message = e.what();
+        EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+        for (const std::string& wanted : {to_text(shape), device.name}) {
+          EXPECT_NE(message.find(wanted), std::string::npos) << message;
+        }
+        EXPECT_TRUE(std::any_of(answers.begin(), answers.end(),
+                                [&](const auto& c) {
+                                  return c.backend->info().on_device == (device.vendor != "cpu") &&
+                                         message.ends_with(c.reason);
+                                }) ||
+                    std::none_of(answers.begin(), answers.end(),
+                                 [&](const auto& c) {
+                                   return c.backend->info().on_device == (device.vendor != "cpu");
+                                 }))
+            << message;
       }
-      expect_error([&] { return &mla::choose_backend(shape, device); }, ErrorCode::kUnsupported, wanted);
     }
   }
   expect_error([&] { return mla::candidates({}, host).size(); }, ErrorCode::kInvalidArgument,
                {"batch is empty"});
+}
+
+// Decode wants the absorbed form and prefill the expanded one; oracles stand behind both.
+TEST(Selection, ThePhaseDecidesTheForm) {
+  mla::Device host;
+  host.name = "host";
+  host.vendor = "cpu";
+  host.origin = mla::DeviceOrigin::kHost;
+  for (const auto& [words, wanted] :
+       {std::pair{"decode head h16 q1s64", "absorbed"}, {"prefill head h16 q64", "expanded"}}) {
+    bool other_form = false, oracle = false;
+    for (const auto& c : mla::candidates(mla::parse_shape(words), host)) {
+      const mla::BackendInfo& info = c.backend->info();
+      EXPECT_FALSE(oracle && !info.oracle) << info.name << " behind an oracle";
+      oracle = oracle || info.oracle;
+      if (info.oracle) continue;
+      EXPECT_FALSE(other_form && info.strategy == wanted) << words << ": " << info.name;
+      other_form = other_form || info.strategy != wanted;
+    }
+  }
 }
 
 }  // namespace

@@ -50,6 +50,7 @@ struct BackendInfo {
   bool on_device = false;           ///< tensors live in device memory
   std::vector<std::int32_t> edges;  ///< tile and split sizes whose multiples are worth testing (+-1)
   bool batch_invariant = false;     ///< same bits for a request alone or in any batch
+  bool oracle = false;              ///< made to check the others and not to be fast: chosen last
 };
 
 /// Choices a caller may force; 0 or empty means the backend decides.
@@ -115,14 +116,18 @@ class MLA_EXPORT Backend {
 /// As find_backend, but throws kInvalidArgument with a did-you-mean hint.
 [[nodiscard]] MLA_EXPORT const Backend& get_backend(std::string_view name);
 
-/// One line of a selection: a backend and its answer for a shape.
+/// One line of a selection: a backend, its answer for a shape, and why it stands where it does.
 struct Candidate {
   const Backend* backend = nullptr;
   Support support;
+  std::string reason;  ///< a sentence: support.why, or what decides its place among those that can
 };
-/// Every backend's answer, in order of preference.
+/// Every backend's answer, those that are better for this shape first. The tree: what the device, the dims, the types, the
+/// cache format and the mask or index allow (each backend's supports()); then the form that the phase wants, absorbed for
+/// decode and expanded for prefill; then the order of the build; oracles last.
 [[nodiscard]] MLA_EXPORT std::vector<Candidate> candidates(const AttentionShape& shape, const Device& device);
-/// First that supports the shape; throws kUnsupported listing every reason.
+/// First that supports the shape. Throws kUnsupported with the reason of the first that belongs on such a device; the
+/// hint says how many others refused.
 [[nodiscard]] MLA_EXPORT const Backend& choose_backend(const AttentionShape& shape, const Device& device);
 
 }  // namespace mla

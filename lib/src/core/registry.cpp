@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "core/text.hpp"
@@ -65,13 +64,6 @@ const Backend& get_backend(std::string_view name) {
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("there is no backend {} in this build", text::quoted(name)),
               text::suggestion(name, names));
-}
-
-std::vector<Candidate> candidates(const AttentionShape& shape, const Device& device) {
-  validate(shape);
-  std::vector<Candidate> answers;
-  for (const Backend* backend : backends()) answers.push_back({backend, backend->supports(shape, device)});
-  return answers;
 }
 
 }  // namespace mla

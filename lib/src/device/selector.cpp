@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 
+#include "core/selection.hpp"
 #include "core/text.hpp"
 #include "device/config_files.hpp"
 #include "mla/error.hpp"
@@ -146,11 +147,7 @@ const Backend& choose_backend(const AttentionShape& shape, const Device& device,
   }
   const auto first = std::ranges::find_if(answers, [](const Candidate& c) { return c.support.ok; });
   if (first != answers.end()) return *first->backend;
-  std::string message =
-      fmt::format("no backend of this build can run '{}' on {}", to_text(shape), device.name);
-  for (const Candidate& c : answers)
-    message += fmt::format("\n  {}: {}", c.backend->info().name, c.support.why);
-  throw Error(ErrorCode::kUnsupported, message);
+  throw_no_backend(shape, device, answers);
 }
 
 const Backend& choose_backend(const AttentionShape& shape, const Device& device) {

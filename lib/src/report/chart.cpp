@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 
@@ -16,47 +15,6 @@
 namespace mla::report {
 namespace {
 
-constexpr int kPanelWidth = 560;
-constexpr int kPanelHeight = 360;
-constexpr double kLogarithmicFrom = 20;  // values that span less are easier to read on a straight axis
-/// Okabe and Ito's colours: told apart with any colour vision.
-constexpr std::array<const char*, 8> kColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                             "#E69F00", "#56B4E9", "#000000", "#999999"};
-
-std::string terminal_line(Picture picture, int columns, int rows) {
-  const int width = columns * kPanelWidth;
-  const int height = rows * kPanelHeight;
-  if (picture == Picture::kPng) {
-    return fmt::format("set terminal pngcairo size {},{} noenhanced font 'sans,11'\n", width, height);
-  }
-  return fmt::format("set terminal svg size {},{} noenhanced font 'sans-serif,12' background '#ffffff'\n",
-                     width, height);
-}
-
-std::string style_lines() {
-  std::string out =
-      "set border 3\nset tics nomirror\nset grid lc rgb '#dddddd'\nset key outside below\nset bmargin 6\n";
-  for (std::size_t i = 0; i < kColors.size(); ++i) {
-    out += fmt::format("set linetype {} lc rgb '{}' lw 2 pt {} ps 0.7\n", i + 1, kColors[i], i + 4);
-  }
-  return out;
-}
-
-struct Span {
-  double low = INFINITY, high = -INFINITY;
-  void add(double value) {
-    low = std::min(low, value);
-    high = std::max(high, value);
-  }
-  [[nodiscard]] bool logarithmic() const { return low > 0 && high / low >= kLogarithmicFrom; }
-};
-
-/// "set logscale x" with ticks at powers of two where these are the values people choose.
-std::string axis_lines(char axis, const Span& span) {
-  if (!span.logarithmic()) return fmt::format("unset logscale {}\nset {}range [0:*]\n", axis, axis);
-  return fmt::format("set logscale {} {}\nset {}range [*:*]\n", axis, axis == 'x' ? 2 : 10, axis);
-}
-
 std::string label_of(const Cell& cell) {
   return show(cell);
 }
@@ -65,13 +23,6 @@ double median_of(std::vector<double> values) {
   std::ranges::sort(values);
   const std::size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-/// Inline data under a name.
-std::string data_block(const std::string& name, const std::vector<std::pair<double, double>>& points) {
-  std::string out = fmt::format("${} << EOD\n", name);
-  for (const auto& [x, y] : points) out += fmt::format("{} {}\n", x, y);
-  return out + "EOD\n";
 }
 
 }  // namespace
@@ -216,9 +167,7 @@ std::string speedup_script(const Table& speedups, Picture picture) {
       "set style data histogram\nset style histogram clustered gap 1\nset style fill solid 0.8\nset yrange "
       "[0:*]\n";
   out += "set ylabel \"times as fast as the slowest\"\nset xlabel \"number of the shape\"\n";
-  out += "$d << EOD\n-";
-  for (std::size_t c = 2; c < speedups.columns.size(); ++c)
-    out += ' ' + gnuplot_quoted(speedups.columns[c].title);
+  out += "$d << EOD";
   for (const auto& row : speedups.rows) {
     out += '\n' + show(row[0]);
     for (std::size_t c = 2; c < row.size(); ++c) {
@@ -228,7 +177,8 @@ std::string speedup_script(const Table& speedups, Picture picture) {
   }
   out += "\nEOD\nset datafile missing '?'\nplot ";
   for (std::size_t i = 2; i < speedups.columns.size(); ++i) {
-    out += fmt::format("{}$d using {}:xtic(1) title columnheader({})", i == 2 ? "" : ", ", i, i);
+    out += fmt::format("{}$d using {}:xtic(1) title {}", i == 2 ? "" : ", ", i,
+                       gnuplot_quoted(speedups.columns[i].title));
   }
   return out + '\n';
 }
