@@ -149,6 +149,20 @@ TEST_F(MemcalcQuestions, NobodyIsOfferedAUselessContext) {
   expect_has(lines(run.out).at(1), "100 sequences fit with:  14 GPUs (DP14+EP14)");
 }
 
+TEST_F(MemcalcQuestions, WeightsThatDoNotFitHaveRemediesToo) {
+  // GLM-5.2 is 743 billion bf16 weights: 1,385 GiB are more than eight H200 have; a byte each is not.
+  const RunResult run = memcalc({"plan", "glm-5.2", "--gpu", "h200", "--gpus", "8", "--context", "32k"});
+  EXPECT_EQ(run.exit_code, 1);
+  expect_has(lines(run.out).at(0), "does not fit. Weights");
+  expect_has(lines(run.out).at(1), "1 sequence fits with:  --weights fp8  |  ");
+  expect_has(lines(run.out).at(1), " GPUs (");
+  expect_lacks(run.out, "other layouts");  // all of them hold none
+  EXPECT_EQ(
+      memcalc({"plan", "glm-5.2", "--gpu", "h200", "--gpus", "8", "--context", "32k", "--weights", "fp8"})
+          .exit_code,
+      0);
+}
+
 TEST_F(MemcalcQuestions, TheTrapIsShownWhereverItRanks) {
   const RunResult run =
       memcalc({"compare", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k", "--top", "3"});
