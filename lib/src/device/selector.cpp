@@ -141,7 +141,9 @@ const Backend& choose_backend(const AttentionShape& shape, const Device& device,
   if (const Selector::Point* point = selector.nearest(shape)) {
     for (const auto& [name, time] : point->times_us) {
       const auto candidate = std::ranges::find_if(
-          answers, [&](const Candidate& c) { return c.backend->info().name == name && c.support.ok; });
+          answers, [&wanted = name](const Candidate& c) {  // clang 14 captures no binding itself
+            return c.backend->info().name == wanted && c.support.ok;
+          });
       if (candidate != answers.end()) return *candidate->backend;
     }
   }

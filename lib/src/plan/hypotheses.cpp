@@ -123,7 +123,8 @@ std::vector<Choice<int>> blocks_of(const LogReading& log, const ModelConfig& mod
   if (log.block > 0) blocks.push_back({log.block, 0});
   const int usual = default_block(model, engine);
   if (!contains(blocks, usual)) blocks.push_back({usual, log.block > 0 ? 2 : 0});
-  if (breadth > 0 && engine.pools != PoolKind::kCells) {
+  const bool fixed = model.count(AttentionKind::kCompressed) > 0;  // DeepSeek-V4's pages are
+  if (breadth > 0 && engine.pools != PoolKind::kCells && !fixed) {
     for (const int block : {16, 32, 64, 128, 256, 1}) {
       if (!contains(blocks, block)) blocks.push_back({block, 2});
     }
@@ -163,11 +164,17 @@ std::vector<Choice<Layout>> layouts_of(const LogReading& log, const ModelConfig&
   };
   if (breadth < 2 || engine.pools == PoolKind::kCells)
     return layouts;  // llama.cpp counts all devices together
+  // Latent rows and compressed entries are whole on every rank: tp changes nothing but what dcp may be.
+  const bool sharded = std::any_of(model.layers.begin(), model.layers.end(), [](const LayerCache& layer) {
+    return layer.kind != AttentionKind::kMla && layer.kind != AttentionKind::kCompressed &&
+           layer.kind != AttentionKind::kNone;
+  });
   for (const int tp : {1, 2, 4, 8, 16}) {
-    if (log.tp > 0 && tp != said.tp) continue;
+    if (tp != said.tp && (log.tp > 0 || !sharded)) continue;
     add(tp, said.pp, said.dcp, 2);
     for (const int dcp : {2, 4, 8}) {
-      if (tp % dcp == 0 && log.dcp == 0) add(tp, said.pp, dcp, 4);
+      const int ranks = log.tp > 0 || sharded ? tp : std::max(tp, dcp);
+      if (ranks % dcp == 0 && log.dcp == 0) add(ranks, said.pp, dcp, 4);
     }
     for (const int pp : {2, 4, 8}) {
       if (log.pp == 0 && pp <= model.num_layers) add(tp, pp, said.dcp, 4);
