@@ -67,23 +67,39 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
 std::string other_layouts(const Question& question, const MemoryPlan& plan) {
   if (plan.layout.gpus() == 1 || plan.layout.pp > 1) return {};
   std::string text;
+  bool any = plan.sequences > 0;
   for (const capacity::Layout& layout : rival_layouts(question, plan.layout.gpus())) {
     if (layout == plan.layout) continue;
     capacity::PlanRequest request = question.request;
     request.layout = layout;
     const MemoryPlan other = plan_memory(question.model, request);
+    any = any || other.sequences > 0;
     if (!text.empty()) text += ", ";
     text += fmt::format("{} holds {}", to_text(layout), report::with_thousands(other.sequences));
   }
-  if (text.empty()) return {};
+  if (text.empty() || !any) return {};
   const bool replicated = latent_copies(question, {.tp = 2}) > 1;
   return fmt::format("other layouts: {}{}", text,
                      replicated ? " (tp alone keeps the whole latent cache on every rank)" : "");
 }
 
+/// The first of the smaller weight formats with which these GPUs hold what is wanted; empty if none does or the
+/// sizes are given.
+std::string smaller_weights(const Question& question, capacity::PlanRequest request) {
+  constexpr int kBf16Bits = 16;
+  if (request.weight_bytes || !request.weight_scales.empty() || request.weights.experts.bits < kBf16Bits)
+    return {};
+  for (const char* format : {"fp8", "int4"}) {
+    request.weights = capacity::uniform_scheme(capacity::find_weight_format(format));
+    if (rank_layouts(question.model, request, simple_layouts(question)).front().fits)
+      return fmt::format("--weights {}", format);
+  }
+  return {};
+}
+
 /// Ways to make the wanted concurrency fit.
 std::string remedies(const Question& question, const MemoryPlan& plan) {
-  if (plan.fits || plan.binding == Binding::kWeights) return {};
+  if (plan.fits) return {};
   capacity::PlanRequest request = question.request;
   request.layout = plan.layout;
   std::string text;
@@ -96,12 +112,15 @@ std::string remedies(const Question& question, const MemoryPlan& plan) {
             : capacity::largest_context(question.model, request, simple_layouts(question)).answer;
     if (context >= kUseful) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
   };
-  offer_context("");
-  if (request.cache.name == "bf16" || request.cache.name == "f16") {
+  const bool weights = plan.binding == Binding::kWeights;
+  if (!weights) offer_context("");
+  if (!weights && (request.cache.name == "bf16" || request.cache.name == "f16")) {
     request.cache = capacity::find_kv_format("fp8");
     offer_context("--cache fp8 ");
     request.cache = question.request.cache;
   }
+  if (const std::string format = smaller_weights(question, request); weights && !format.empty())
+    offer(format);
   const auto answer =
       question.layout_given
           ? capacity::fewest_gpus(question.model, request)
@@ -110,8 +129,8 @@ std::string remedies(const Question& question, const MemoryPlan& plan) {
     offer(fmt::format("{} GPUs ({})", answer->layout.gpus(), to_text(answer->layout)));
   }
   if (text.empty()) return {};
-  return fmt::format("{} fit with:  {}",
-                     counted(std::max<std::int64_t>(1, question.request.concurrency), "sequence"), text);
+  const std::int64_t wanted = std::max<std::int64_t>(1, question.request.concurrency);
+  return fmt::format("{} {} with:  {}", counted(wanted, "sequence"), wanted == 1 ? "fits" : "fit", text);
 }
 
 /// Weight lines summed by their part of the model.

@@ -111,12 +111,56 @@ TEST_F(MemcalcQuestions, TheFirstLinesAnswer) {
   expect_has(lines(none.out).at(0), "no layout holds 400 sequences");
 }
 
+TEST_F(MemcalcQuestions, TracesInTheFormsPeopleHave) {
+  const char* texts[] = {
+      "300,40\n500,60\n",
+      "Timestamp,Model,Request tokens,Response tokens,Total "
+      "tokens\n5,ChatGPT,300,40,340\n6,GPT-4,500,60,560\n",
+      "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46,300,40\n2023-11-16 18:15:47,500,60\n",
+      "{\"timestamp\": 1, \"input_length\": 300, \"output_length\": 40}\n"
+      "{\"timestamp\": 2, \"input_length\": 500, \"output_length\": 60}\n",
+      "[{\"prompt_tokens\": 300, \"completion_tokens\": 40}, [500, 60]]"};
+  for (const char* text : texts) {
+    const RunResult run = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--lengths", "-"},
+                                  {.stdin_text = text});
+    EXPECT_EQ(run.exit_code, 0) << text << run.err;
+    expect_has(run.out, "real lengths (2 requests, mean 450 tokens)");
+  }
+  const auto bad = [&](const std::string& text, const std::string& part) {
+    write("trace.json", text);
+    refused({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--lengths", "trace.json"},
+            {"trace.json", part});
+  };
+  bad("[[1, 2], [3", "not a whole JSON array");
+  bad("[]", "holds no request");
+  bad("[[1, 2], [3]]", "request 2");
+  bad("[[1, 2.5]]", "request 1");
+  bad("[[1, -2]]", "request 1 has 1 and -2 tokens");
+  bad("[[1, NaN]]", "not a whole JSON array");
+  bad("[{\"prompt_len\": 5}]", "output_len");
+  bad("[{\"prompt_len\": 5, \"output_len\": null}]", "output_len");
+}
+
 TEST_F(MemcalcQuestions, NobodyIsOfferedAUselessContext) {
   // Kimi-K2 leaves 0.29 GiB on each of eight GPUs: a hundred sequences would have some 40 tokens each.
   const RunResult run = memcalc(
       {"plan", "kimi-k2", "--gpu", "h200", "--gpus", "8", "--context", "64k", "--concurrency", "100"});
   EXPECT_EQ(run.exit_code, 1);
   expect_has(lines(run.out).at(1), "100 sequences fit with:  14 GPUs (DP14+EP14)");
+}
+
+TEST_F(MemcalcQuestions, WeightsThatDoNotFitHaveRemediesToo) {
+  // GLM-5.2 is 743 billion bf16 weights: 1,385 GiB are more than eight H200 have; a byte each is not.
+  const RunResult run = memcalc({"plan", "glm-5.2", "--gpu", "h200", "--gpus", "8", "--context", "32k"});
+  EXPECT_EQ(run.exit_code, 1);
+  expect_has(lines(run.out).at(0), "does not fit. Weights");
+  expect_has(lines(run.out).at(1), "1 sequence fits with:  --weights fp8  |  ");
+  expect_has(lines(run.out).at(1), " GPUs (");
+  expect_lacks(run.out, "other layouts");  // all of them hold none
+  EXPECT_EQ(
+      memcalc({"plan", "glm-5.2", "--gpu", "h200", "--gpus", "8", "--context", "32k", "--weights", "fp8"})
+          .exit_code,
+      0);
 }
 
 TEST_F(MemcalcQuestions, TheTrapIsShownWhereverItRanks) {
@@ -256,6 +300,19 @@ TEST_F(MemcalcQuestions, TheShardsBesideItGiveEachPart) {
   const RunResult single =
       memcalc({"plan", "config.json", "--gpu", "l4", "--safetensors-index", "a.safetensors"});
   EXPECT_EQ(single.exit_code, 0) << single.err;
+}
+
+TEST_F(MemcalcQuestions, APublishedCheckpointIsWhatItsConfigImplies) {
+  // The weight files of DeepSeek-V3 are 688,586,727,753 B: the main model, its prediction layer, and that layer's
+  // copies of embedding and head. So the planner's 79.312 GiB a GPU at tp 8 stay what they are.
+  write("index.json", R"({"metadata": {"total_size": 688586727753}, "weight_map": {
+    "model.layers.0.self_attn.q_a_proj.weight": "a", "model.layers.61.eh_proj.weight": "b",
+    "model.layers.61.embed_tokens.weight": "b", "model.layers.61.shared_head.head.weight": "b"}})");
+  const RunResult run = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--tp", "8",
+                                 "--safetensors-index", "index.json", "-o", "json"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Json weights = Json::parse(run.out).at("tables").at("memory").at(2);
+  EXPECT_NEAR(weights.at("gib").get<double>(), 79.312, 79.312 * 0.001);
 }
 
 TEST_F(MemcalcQuestions, BadIndexes) {

@@ -81,6 +81,20 @@ std::int64_t sum_of(const Sums& sums) {
   return total;
 }
 
+/// Copies of embedding and head that a checkpoint stores with its prediction layers, though engines share them.
+std::int64_t copied_bytes(const ModelConfig& model, const WeightScheme& scheme,
+                          const Checkpoint& checkpoint) {
+  const std::int64_t embedding = matrix_bytes(scheme.embedding, model.vocab_size, model.hidden_size);
+  const std::int64_t head = matrix_bytes(scheme.head, model.vocab_size, model.hidden_size);
+  std::int64_t bytes = 0;
+  for (const StoredTensor& tensor : checkpoint.tensors) {
+    if (part_of(tensor.name, model) != Part::kMtp) continue;
+    if (tensor.name.ends_with("embed_tokens.weight")) bytes = plus(bytes, embedding);
+    if (tensor.name.ends_with("head.weight")) bytes = plus(bytes, head);
+  }
+  return bytes;
+}
+
 void check_likeness(const ModelConfig& model, const Checkpoint& checkpoint, std::int64_t implied) {
   constexpr double kMost = 10;
   const double ratio =
@@ -112,7 +126,9 @@ std::vector<WeightScale> weight_scales(const ModelConfig& model, const WeightSch
   }
   Sums implied = estimated(model, scheme, false);
   const std::int64_t main_model = sum_of(implied);
-  const std::int64_t whole = mtp ? sum_of(estimated(model, scheme, true)) : main_model;
+  const std::int64_t whole =
+      mtp ? plus(sum_of(estimated(model, scheme, true)), copied_bytes(model, scheme, checkpoint))
+          : main_model;
   check_likeness(model, checkpoint, whole);
   if (!checkpoint.sizes_known) return {{"weights.", checkpoint.total, whole, checkpoint.source}};
   at(implied, Part::kMtp) = whole - main_model;

@@ -15,11 +15,11 @@
 namespace mla::spec {
 namespace {
 
-using Names = std::array<std::string_view, 6>;
-constexpr Names kPrompt{"prompt_len",   "input_len",     "prompt_tokens",
-                        "input_tokens", "contexttokens", "input_length"};
-constexpr Names kOutput{"output_len",      "output_tokens", "completion_tokens",
-                        "generatedtokens", "output_length", "generated_tokens"};
+using Names = std::array<std::string_view, 8>;
+constexpr Names kPrompt{"prompt_len",    "input_len",    "prompt_tokens",  "input_tokens",
+                        "contexttokens", "input_length", "request tokens", "num_prefill_tokens"};
+constexpr Names kOutput{"output_len",    "output_tokens",    "completion_tokens", "generatedtokens",
+                        "output_length", "generated_tokens", "response tokens",   "num_decode_tokens"};
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
 
 [[noreturn]] void wrong(std::string_view origin, int line, const std::string& what) {
@@ -86,6 +86,41 @@ capacity::RequestLengths from_json(std::string_view line_text, std::string_view 
   }
 }
 
+/// A whole file that is one array of objects or of pairs.
+std::vector<capacity::RequestLengths> from_array(std::string_view text, std::string_view origin) {
+  const auto bad = [&](const std::string& what) {
+    throw Error(ErrorCode::kParse, fmt::format("{}: {}", origin, what),
+                "an array holds objects with prompt_len and output_len, or pairs of numbers");
+  };
+  nlohmann::json array;
+  try {
+    array = nlohmann::json::parse(text);
+  } catch (const nlohmann::json::exception&) {
+    bad("begins with [, but is not a whole JSON array");
+  }
+  std::vector<capacity::RequestLengths> trace;
+  int number = 0;
+  for (const nlohmann::json& one : array) {
+    ++number;
+    if (one.is_object()) {
+      trace.push_back({member_of(one, kPrompt, origin, number), member_of(one, kOutput, origin, number)});
+      continue;
+    }
+    const bool pair =
+        one.is_array() && one.size() == 2 && one[0].is_number_integer() && one[1].is_number_integer();
+    if (!pair) bad(fmt::format("request {} is neither an object nor a pair of whole numbers", number));
+    const auto prompt = one[0].get<std::int64_t>();
+    const auto output = one[1].get<std::int64_t>();
+    if (prompt < 0 || output < 0 || prompt > kMostTokens || output > kMostTokens) {
+      bad(fmt::format("request {} has {} and {} tokens; 0 to {} are allowed", number, prompt, output,
+                      kMostTokens));
+    }
+    trace.push_back({prompt, output});
+  }
+  if (trace.empty()) throw Error(ErrorCode::kParse, fmt::format("{} holds no request", origin));
+  return trace;
+}
+
 /// Which columns hold the two lengths: as a heading says, else the first two.
 struct Columns {
   std::size_t prompt = 0, output = 1;
@@ -107,6 +142,8 @@ std::optional<Columns> heading(const std::vector<std::string_view>& columns) {
 
 std::vector<capacity::RequestLengths> parse_lengths(std::string_view text, std::string_view origin) {
   constexpr std::size_t kMostRequests = 20000000;
+  const std::size_t begin = text.find_first_not_of(" \t\r\n");
+  if (begin != std::string_view::npos && text[begin] == '[') return from_array(text, origin);
   std::vector<capacity::RequestLengths> trace;
   Columns where;
   int number = 0;
