@@ -22,7 +22,8 @@ int read_value_width(const Reading& reading, const MlaDims& dims) {
   return text.required("v_head_dim", keys, kWidth, "it is not always qk_nope_head_dim (GLM: 256 and 192)");
 }
 
-// null says "no latent query", absence says nothing: class defaults differ (1536 for deepseek_v3).
+// null says "no latent query", and so does 0, as DeepSeek's own code writes it; absence says nothing: class defaults differ
+// (1536 for deepseek_v3).
 std::optional<int> read_query_rank(const Reading& reading) {
   const Fields& text = reading.text;
   const Keys keys = {"q_lora_rank", "attention_q_lora_dim"};
@@ -32,7 +33,9 @@ std::optional<int> read_query_rank(const Reading& reading) {
       return std::nullopt;
     }
   }
-  return text.required("q_lora_rank", keys, kWidth, "null would mean a single q_proj, absence says nothing");
+  const int rank = text.required("q_lora_rank", keys, kCountOrNone,
+                                 "null would mean a single q_proj, absence says nothing");
+  return rank == 0 ? std::nullopt : std::optional(rank);
 }
 
 void read_multipliers(Reading& reading) {
