@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Every sweep whose numbers results/README.md speaks of, into one folder with a report:
+# Every sweep whose numbers results/README.md speaks of, into one folder, with a page each:
 #     results/measure.sh results/h200/2026-11-30-first [options of mla-bench run]
 # Run again, it goes on where it was interrupted. MLA_BENCH names the program, PEERS a list of peers (peers/*.py).
 set -euo pipefail
@@ -25,6 +25,9 @@ if [[ -n ${PEERS:-} ]]; then
   for peer in $PEERS; do peers+=(--peer "$peer"); done
   measure peers "${peers[@]}" "$@"
 fi
-rm -f "$out/report.html"
-"$bench" report "$out" -o html --to "$out/report.html"
+for run in "$out"/*/run.jsonl; do # a page a sweep, each with its own question
+  sweep=$(basename "$(dirname "$run")")
+  rm -f "$out/$sweep.html"
+  "$bench" report "$out/$sweep" --facet heads -o html --to "$out/$sweep.html"
+done
 exit $status

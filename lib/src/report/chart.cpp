@@ -139,8 +139,8 @@ Table speedup_table(std::span<const BenchRecord> records) {
   std::map<std::string, int> backends;
   for (const BenchRecord& record : records) {
     if (!record.time_us || record.repetition != 0) continue;
-    times[fmt::format("{} {} {}", record.key, record.device, record.cache_state)][record.backend] =
-        *record.time_us;
+    times[fmt::format("{}{} {} {}", record.key, record.work.empty() ? "" : " " + record.work, record.device,
+                      record.cache_state)][record.backend] = *record.time_us;
     backends[record.backend] = 0;
   }
   std::erase_if(times, [](const auto& entry) { return entry.second.size() < 2; });

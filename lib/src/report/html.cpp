@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "core/text.hpp"
 #include "mla/error.hpp"
 #include "mla/shape.hpp"
 #include "report/findings.hpp"
@@ -53,7 +54,8 @@ std::string best_map(std::span<const BenchRecord> records) {
     }
     const std::string batch = fmt::format("{} requests x {} new tokens", shape.batch.size(), q_len);
     batches.emplace(shape.batch.size(), batch);
-    cells[kv][batch].shapes[fmt::format("{} {}", record.key, record.cache_state)][record.backend] =
+    cells[kv][batch]
+        .shapes[fmt::format("{} {} {}", record.key, record.work, record.cache_state)][record.backend] =
         *record.time_us;
   }
   const std::map<std::string, std::size_t> colors = palette(records);
@@ -95,6 +97,21 @@ std::string best_map(std::span<const BenchRecord> records) {
          "lead over the second.</p>\n";
 }
 
+/// Words that no line could hold (a batch of sixty lengths) lose their middle.
+std::string shortened(std::string_view text) {
+  constexpr std::size_t kMost = 64;
+  std::string out;
+  for (const std::string& word : text::split(text, ' ')) {
+    if (!out.empty()) out += ' ';
+    out += word.size() <= kMost ? word : word.substr(0, 40) + "..." + word.substr(word.size() - 16);
+  }
+  return out;
+}
+
+std::string details(std::string_view summary, std::string_view body) {
+  return fmt::format("<details><summary>{}</summary>\n{}</details>\n", html_escaped(summary), body);
+}
+
 /// Horizontal bars, the longest 16 em wide.
 std::string bars(const std::vector<std::pair<std::string, double>>& values,
                  const std::function<std::string(double)>& text) {
@@ -105,7 +122,7 @@ std::string bars(const std::vector<std::pair<std::string, double>>& values,
     out += fmt::format(
         "<tr><td>{}</td><td class=\"n\">{}</td><td><span class=\"bar\" "
         "style=\"width:{:.2f}em\"></span></td></tr>\n",
-        html_escaped(name), html_escaped(text(value)), longest > 0 ? 16 * value / longest : 0);
+        html_escaped(shortened(name)), html_escaped(text(value)), longest > 0 ? 16 * value / longest : 0);
   }
   return out + "</tbody></table>\n";
 }
@@ -166,12 +183,45 @@ std::string points_table(std::span<const BenchRecord> records) {
                      html_table(table, "points"));
 }
 
+/// What was refused stands apart: its rows have reasons, no numbers.
 std::string points_section(std::span<const BenchRecord> records) {
-  return fmt::format(
-             "<p><label>Filter (words, all must occur): <input id=\"filter\" type=\"search\"></label> "
-             "<span id=\"shown\" class=\"dim\">{0} of {0} points</span></p>\n",
-             records.size()) +
-         points_table(records);
+  std::vector<BenchRecord> done;
+  Table refused{"refused", "", {{"backend", "backend"}, {"key", "shape"}, {"reason", "why not"}}, {}};
+  for (const BenchRecord& record : records) {
+    if (record.status == "unsupported") {
+      refused.rows.push_back({record.backend, record.key, record.reason});
+    } else {
+      done.push_back(record);
+    }
+  }
+  std::string out = fmt::format(
+      "<p><label>Filter (words, all must occur): <input id=\"filter\" type=\"search\"></label> "
+      "<span id=\"shown\" class=\"dim\">{0} of {0} points</span></p>\n",
+      done.size());
+  out += points_table(done);
+  if (!refused.rows.empty()) {
+    out += details(fmt::format("{} points that their backend does not support", refused.rows.size()),
+                   html_table(refused, "refused"));
+  }
+  return out;
+}
+
+/// Bars for as many shapes as can be told apart; the numbers in any case.
+std::string speedup_section(std::span<const BenchRecord> records) {
+  constexpr std::size_t kMostBars = 40;
+  constexpr std::size_t kMostRows = 12;
+  const Table speedups = speedup_table(records);
+  std::string out;
+  if (speedups.rows.size() <= kMostBars) {
+    out =
+        html_chart([&] { return speedup_script(speedups, Picture::kSvg); },
+                   "How many times as fast as the slowest each backend is; the table below has the numbers");
+  }
+  if (speedups.rows.empty()) return out;
+  const std::string table = html_table(speedups, "speedups");
+  return out + (speedups.rows.size() <= kMostRows
+                    ? table
+                    : details(fmt::format("The numbers of {} shapes", speedups.rows.size()), table));
 }
 
 }  // namespace
@@ -200,7 +250,7 @@ std::string html_table(const Table& table, std::string_view id) {
     out += "<tr>";
     for (std::size_t c = 0; c < row.size(); ++c) {
       out += fmt::format("<td{}>{}</td>", numeric[c] ? " class=\"n\"" : "",
-                         html_escaped(show(row[c], table.columns[c])));
+                         html_escaped(shortened(show(row[c], table.columns[c]))));
     }
     out += "</tr>\n";
   }
@@ -281,12 +331,7 @@ std::string render_html(const HtmlReport& report) {
       html_chart([&] { return roofline_script(records, Picture::kSvg); },
                  "Achieved rate against arithmetic intensity under the machine's ceilings; columns FLOP/s, "
                  "floor and bound of the table of points"));
-  const Table speedups = speedup_table(records);
-  body += section(
-      "Speed-ups",
-      html_chart([&] { return speedup_script(speedups, Picture::kSvg); },
-                 "How many times as fast as the slowest each backend is; the table below has the numbers") +
-          (speedups.rows.empty() ? std::string() : html_table(speedups, "speedups")));
+  body += section("Speed-ups", speedup_section(records));
   body += section("Memory", memory_section(records));
   body += section("Error against the fp64 reference", error_section(records));
   body += section("Points", points_section(records));

@@ -109,17 +109,17 @@ const std::vector<RecordField>& fields() {
   return list;
 }
 
-/// Rates of GPUs are read in tera: where every row has at least a thousand GFLOP/s.
+/// Rates of GPUs are read in tera: where one row has at least ten.
 void use_tera(Table& table) {
   const auto column = std::ranges::find(table.columns, "gflops", &Column::key);
   if (column == table.columns.end()) return;
   const auto at = static_cast<std::size_t>(column - table.columns.begin());
-  const auto small = [&](const std::vector<Cell>& row) {
+  const auto large = [&](const std::vector<Cell>& row) {
     const auto* rate = std::get_if<double>(&row[at]);
-    return rate != nullptr && *rate < 1e3;
+    return rate != nullptr && *rate >= 1e4;
   };
-  if (std::ranges::any_of(table.rows, small)) return;
-  *column = {"tflops", "TFLOP/s", 1};
+  if (std::ranges::none_of(table.rows, large)) return;
+  *column = {"tflops", "TFLOP/s", 2};
   for (std::vector<Cell>& row : table.rows) {
     if (auto* rate = std::get_if<double>(&row[at])) *rate /= 1e3;
   }
