@@ -48,7 +48,7 @@ const std::vector<Fault> kFaults = {
     {"MLA_021_PagesOf480Beyond32Bits", {"h16 " V3 "q1s1 b480 first_block=7768"}},
     {"MLA_023_PagesOf64Beyond32Bits", {"h16 " V3 "q1s1 b64 first_block=58255"}},
     {"MLA_026_QueriesPastASmallGridAxis",
-     {"h128 " SMALL "q4096s4096 w2 b64 splits=2", "h1 l128 r32 p64 v64 q65536s65536 w2 b64 splits=2"}},
+     {"h128 " SMALL "q4096s4096 topk2 b64 splits=2", "h1 l128 r32 p64 v64 q65536s65536 topk2 b64 splits=2"}},
     {"MLA_028_FourSpeculativeTokens", {"h4 " SMALL "q4s9_q4s70 b4", "h4 " V3 "q4s9_q4s70 b16"}},
     {"MLA_031_EightTokensSixteenHeads", {"h16 " V3 "q8s64_q8s1024 b64"}},
     {"MLA_044_EverySplitCount",
