@@ -14,7 +14,7 @@ struct OptionInfo {
   std::string positional;                ///< its name, or empty
   std::string group;                     ///< heading in --help; empty: hidden
   std::string description;
-  std::string type;  ///< "COUNT", "FILE", "table|json|csv|md"; empty for flags
+  std::string type;  ///< "COUNT", "FILE", "table|json|csv|md|html"; empty for flags
   std::string default_text;
   std::string environment;  ///< variable it is read from, or empty
   bool required = false;
@@ -23,7 +23,7 @@ struct OptionInfo {
 
   [[nodiscard]] bool hidden() const noexcept { return group.empty(); }
   [[nodiscard]] bool flag() const noexcept { return type.empty(); }
-  /// The fixed words of a type such as "table|json|csv|md"; empty for open types.
+  /// The fixed words of a type such as "table|json|csv|md|html"; empty for open types.
   [[nodiscard]] std::vector<std::string> choices() const;
   /// "--output", "-o": long names first.
   [[nodiscard]] std::vector<std::string> dashed_names() const;

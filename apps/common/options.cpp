@@ -216,7 +216,7 @@ void add_output_options(CLI::App& app, Output& output) {
                "-o,--output",
                [&output](const std::string& text) { output.format = report::parse_format(text); },
                "Format of what goes to stdout")
-            ->type_name("table|json|csv|md")
+            ->type_name("table|json|csv|md|html")
             ->default_str("table")
             ->group(group));
   app.add_option_function<std::string>(

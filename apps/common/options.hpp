@@ -28,7 +28,7 @@ void set_examples(const CLI::App& command, std::vector<std::string> examples);
 /// Marks an option as one that -h shows. Without any mark -h shows all of the command's options.
 CLI::Option* often(CLI::Option* option);
 
-/// -o/--output table|json|csv|md, --color, -q/--quiet.
+/// -o/--output table|json|csv|md|html, --color, -q/--quiet.
 void add_output_options(CLI::App& app, Output& output);
 
 /// --plugin FILE, repeatable: loads backends from shared objects (mla/plugin.h) while the command line is read, before

@@ -12,6 +12,7 @@
 
 #include "mla/error.hpp"
 #include "mla/version.hpp"
+#include "spec/text_file.hpp"
 
 namespace mla::cli {
 namespace {
@@ -89,8 +90,13 @@ void print(const report::Document& document, const Output& output) {
 std::string read_stdin() {
   std::string text;
   std::array<char, 65536> buffer{};
-  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), stdin))
+  while (const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), stdin)) {
     text.append(buffer.data(), n);
+    if (text.size() > spec::kMaxTextBytes) {
+      throw Error(ErrorCode::kIo,
+                  fmt::format("standard input is larger than {} MiB", spec::kMaxTextBytes >> 20));
+    }
+  }
   if (std::ferror(stdin) != 0) {
     throw Error(ErrorCode::kIo, fmt::format("cannot read standard input: {}", std::strerror(errno)));
   }

@@ -15,6 +15,7 @@ struct RunRequest {
   std::string spec;  ///< name, path, "-"; empty: flags alone
   /// Key of the sweep and its text, in the order given, e.g. {"window", "full,256"}.
   std::vector<std::pair<std::string, std::string>> overrides;
+  std::vector<std::string> peers;  ///< command lines of kernels in other processes, beside the backends
   std::string filter;
   std::string out;           ///< folder; empty: results/<device>/<date>-<name>; "none": nothing is kept
   std::string gbench_json;   ///< file, or empty
@@ -22,6 +23,7 @@ struct RunRequest {
   std::string device;        ///< a described GPU to model instead of measuring, or empty
   std::string crossover;     ///< axis to bisect instead of sweeping, or empty
   std::string memory_limit;  ///< size, or empty: half of what is free
+  bool explain = false;      ///< a sentence on each row
   bool resume = false;
   bool dry_run = false;
   bool print_spec = false;
@@ -46,6 +48,7 @@ struct ReportRequest {
   std::string format = "table";  ///< table, json, csv, md, html, svg, png
   std::string chart = "lines";   ///< lines, roofline, speedup (svg, png)
   std::string to;                ///< file; empty: stdout
+  bool explain = false;          ///< a sentence on each row
   std::string command_line;
   cli::Output output;
 };
@@ -65,12 +68,22 @@ struct RerunRequest {
 };
 [[nodiscard]] int answer(const RerunRequest& request);
 
+struct TuneRequest {
+  std::vector<std::string> paths;  ///< folders or files
+  std::string where;
+  std::string to;  ///< file; empty: only shown
+  std::string command_line;
+  cli::Output output;
+};
+[[nodiscard]] int answer(const TuneRequest& request);
+
 struct ListRequest {
   std::string what;      ///< backends, models, gpus, specs, axes
   bool explain = false;  ///< backends: answer for a shape, with reasons
   std::string shape;     ///< that shape, or empty: one decode step of `model`
   std::string model;     ///< name, or empty: the default of a sweep
   std::string gpu;       ///< backends: ordinal of a real GPU, or a described one; empty: the first there is
+  std::string selector;  ///< backends: a table of `tune`; empty: that of the config folder
   bool names = false;    ///< one name a line, for shells
   cli::Output output;
 };

@@ -8,6 +8,7 @@
 #include "core/text.hpp"
 #include "mla/backend.hpp"
 #include "mla/error.hpp"
+#include "run/backends.hpp"
 #include "run/crossover.hpp"
 #include "spec/values.hpp"
 
@@ -110,7 +111,7 @@ std::string sentence(const run::Crossover& c, const std::string& axis, const std
 void check_crossover(const std::string& axis_name, const spec::SweepSpec& spec) {
   const Range range = range_of(axis_name, spec);
   for (const spec::SweepPoint& point : sweep_at(spec, range.axis, range.low).points) {
-    static_cast<void>(get_backend(point.backend));
+    static_cast<void>(run::backend_named(point.backend));
   }
   static_cast<void>(sweep_at(spec, range.axis, range.high));
 }

@@ -6,6 +6,7 @@
 #include "commands.hpp"
 #include "mla/backend.hpp"
 #include "mla/device.hpp"
+#include "run/backends.hpp"
 #include "run/device_inputs.hpp"
 #include "run/point.hpp"
 #include "run/work.hpp"
@@ -31,7 +32,7 @@ int dry_run(const spec::Sweep& sweep, double memory_limit, const std::optional<D
   std::size_t runnable = 0;
   double largest = 0;
   for (const spec::SweepPoint& point : sweep.points) {
-    const Backend& backend = get_backend(point.backend);
+    const Backend& backend = run::backend_named(point.backend);
     const run::Work work = run::count_work(point.shape);
     const bool on_device = backend.info().on_device;
     const double bytes = on_device ? run::set_bytes(point.shape) : run::estimated_bytes(point.shape);

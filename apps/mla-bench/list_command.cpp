@@ -13,6 +13,7 @@
 #include "mla/error.hpp"
 #include "mla/model.hpp"
 #include "mla/plugin_host.hpp"
+#include "mla/selector.hpp"
 #include "session.hpp"
 #include "spec/sweep.hpp"
 
@@ -61,6 +62,18 @@ std::optional<AttentionShape> asked_shape(const ListRequest& request) {
   return spec::resolve(spec, any).points.front().shape;
 }
 
+/// What choose_backend says; null if nothing can do the shape.
+const Backend* choice(const AttentionShape& shape, const ListRequest& request, const ChosenGpu& gpu) {
+  const Device device = gpu.device ? *gpu.device : host_device();
+  const Selector table = request.selector.empty() ? selector_for(device) : load_selector(request.selector);
+  try {
+    return &choose_backend(shape, device, table);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnsupported) throw;
+    return nullptr;
+  }
+}
+
 /// All backends; with a shape the better first (candidates()), those for GPUs before those for the processor, each asked
 /// about the device it would run on.
 std::vector<Candidate> asked_backends(const std::optional<AttentionShape>& shape, const ChosenGpu& gpu) {
@@ -90,7 +103,9 @@ Table backends_table(const ListRequest& request) {
     table.title =
         fmt::format("{}, on {}", to_text(*shape), gpu.device ? gpu.device->title : "this processor");
     table.columns.push_back({"supported", "shape"});
+    table.columns.push_back({"chosen", "chosen"});
   }
+  const Backend* const chosen = shape ? choice(*shape, request, gpu) : nullptr;
   table.columns.push_back({"reason", shape ? "why" : "why not"});
   table.columns.push_back({"origin", "from"});
   table.columns.push_back({"summary", "idea"});
@@ -98,7 +113,10 @@ Table backends_table(const ListRequest& request) {
     const BackendInfo& info = c.backend->info();
     const Support here = runs_here(*c.backend, gpu);
     std::vector<Cell> row{std::string(info.name), std::string(info.strategy), here.ok};
-    if (shape) row.emplace_back(c.support.ok);
+    if (shape) {
+      row.emplace_back(c.support.ok);
+      row.emplace_back(c.backend == chosen);
+    }
     const std::string& reason = shape ? c.reason : here.why;
     row.push_back(reason.empty() ? Cell{} : Cell{reason});
     const std::string origin = origin_of(*c.backend);
@@ -187,6 +205,7 @@ Table table_of(const ListRequest& request) {
   if (request.what == "backends") return backends_table(request);
   for (const auto& [given, name] : {std::pair{request.explain, "--explain"},
                                     {!request.model.empty(), "--model"},
+                                    {!request.selector.empty(), "--selector"},
                                     {!request.gpu.empty(), "--gpu"}}) {
     if (given)
       throw Error(ErrorCode::kInvalidArgument,

@@ -47,6 +47,11 @@ void add_run(CLI::App& root, RunRequest& request) {
                  ->group("Workload"));
   add_sweep_flags(*app, request);
   cli::add_plugin_option(*app);
+  app->add_option("--peer", request.peers,
+                  "Also a kernel in another process (peers/PROTOCOL.md): a program, with its arguments")
+      ->type_name("COMMAND")
+      ->allow_extra_args(false)
+      ->group("Workload");
   app->add_option("--filter", request.filter,
                   "Only points whose name matches this expression (-REGEX: does not)")
       ->type_name("REGEX")
@@ -79,6 +84,9 @@ void add_run(CLI::App& root, RunRequest& request) {
                   "Also write Google Benchmark's JSON, for its compare.py")
       ->type_name("FILE")
       ->group(group);
+  cli::often(app->add_flag("--explain", request.explain,
+                           "Say of each row what bounds it and how far it is from that")
+                 ->group(group));
   app->add_flag("--dry-run", request.dry_run, "Show the points and what they need; measure nothing")
       ->group(group);
   app->add_flag("--print-spec", request.print_spec,
@@ -132,6 +140,8 @@ void add_report(CLI::App& root, ReportRequest& request) {
                  ->type_name("table|json|csv|md|html|svg|png")
                  ->default_str(request.format)
                  ->group("Output"));
+  app->add_flag("--explain", request.explain, "Say of each row what bounds it and how far it is from that")
+      ->group("Output");
   cli::often(app->add_option("--to", request.to, "File, never overwritten")
                  ->type_name("FILE")
                  ->default_str("stdout")
@@ -187,6 +197,25 @@ void add_rerun(CLI::App& root, RerunRequest& request) {
   cli::add_output_options(*app, request.output);
 }
 
+void add_tune(CLI::App& root, TuneRequest& request) {
+  CLI::App* app = root.add_subcommand(
+      "tune", "From runs to a table of the fastest backend by region, which choose_backend reads");
+  cli::set_examples(*app, {"mla-bench tune results/h200/2026-11-30-all --to h200.json",
+                           "mla-bench list backends --explain --selector h200.json"});
+  app->add_option("runs", request.paths, "Files or folders of runs")
+      ->type_name("PATH")
+      ->required()
+      ->group("What");
+  app->add_option("--where", request.where, "Only rows like this: 'phase=decode,kv>=32k'")
+      ->type_name("CONDITIONS")
+      ->group("What");
+  cli::often(app->add_option("--to", request.to, "File for the table, never overwritten")
+                 ->type_name("FILE")
+                 ->default_str("only shown")
+                 ->group("Output"));
+  cli::add_output_options(*app, request.output);
+}
+
 void add_list(CLI::App& root, ListRequest& request) {
   CLI::App* app = root.add_subcommand("list", "Show what there is: backends, models, gpus, specs or axes");
   cli::set_examples(*app,
@@ -211,6 +240,10 @@ void add_list(CLI::App& root, ListRequest& request) {
   app->add_option("--gpu", request.gpu, "Backends: a GPU here by number, or one that is only described")
       ->type_name("GPU")
       ->default_str("the first there is")
+      ->group("What");
+  app->add_option("--selector", request.selector, "Backends: mark what this table of 'tune' chooses")
+      ->type_name("FILE")
+      ->default_str("that of the config folder for the GPU")
       ->group("What");
   cli::add_plugin_option(*app);
   app->add_flag("--names", request.names, "Only names, one a line")->group("Output");
@@ -237,6 +270,7 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
   ReportRequest report;
   CompareRequest compare;
   RerunRequest rerun;
+  TuneRequest tune;
   ListRequest list;
   CLI::App app("", "mla-bench");
   cli::setup_root(
@@ -249,6 +283,7 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
   add_report(app, report);
   add_compare(app, compare);
   add_rerun(app, rerun);
+  add_tune(app, tune);
   add_list(app, list);
 
   std::vector<std::string> words = with_default_command(argc, argv);
@@ -256,9 +291,11 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   exit_code = cli::parse(app, static_cast<int>(words.size()), pointers.data());
-  const std::string line = fmt::format("{}", fmt::join(argv, argv + argc, " "));
-  run.command_line = report.command_line = rerun.command_line = line;
+  // The program by its name: where it lay is nobody's business.
+  const std::string line = fmt::format("mla-bench {}", fmt::join(argv + 1, argv + argc, " "));
+  run.command_line = report.command_line = rerun.command_line = tune.command_line = line;
   if (app.got_subcommand("list")) return list;
+  if (app.got_subcommand("tune")) return tune;
   if (app.got_subcommand("report")) return report;
   if (app.got_subcommand("compare")) return compare;
   if (app.got_subcommand("rerun")) return rerun;

@@ -6,6 +6,7 @@
 #include "commands.hpp"
 #include "mla/error.hpp"
 #include "mla/shape.hpp"
+#include "run/backends.hpp"
 #include "run_files.hpp"
 #include "session.hpp"
 
@@ -39,7 +40,7 @@ std::map<std::int64_t, spec::Sweep> sweeps_of(const std::vector<BenchRecord>& re
     sweep.measure = measure;
     sweep.measure.seed = static_cast<std::uint64_t>(record.seed);
     sweep.points.push_back(point_of(record));
-    static_cast<void>(get_backend(record.backend));
+    static_cast<void>(run::backend_named(record.backend));
   }
   if (sweeps.empty()) throw Error(ErrorCode::kInvalidArgument, "there is no measured point to run again");
   return sweeps;

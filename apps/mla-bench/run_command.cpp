@@ -13,7 +13,9 @@
 #include "mla/backend.hpp"
 #include "mla/device.hpp"
 #include "mla/error.hpp"
+#include "report/explain.hpp"
 #include "report/findings.hpp"
+#include "run/backends.hpp"
 #include "run/modelled.hpp"
 #include "session.hpp"
 #include "sweep_view.hpp"
@@ -39,6 +41,11 @@ spec::SweepSpec effective_spec(const RunRequest& request) {
     std::string flag = "--" + key;
     std::ranges::replace(flag, '_', '-');
     spec::override_setting(spec, key, text, spec::Level::kFlag, flag);
+  }
+  for (const std::string& peer : request.peers) {
+    const std::string name = fmt::format("{}{}", peer::kPeerPrefix, peer);
+    spec::Setting& backends = spec.settings.find("backend")->second;
+    backends = {fmt::format("{},{}", backends.text, name), spec::Level::kFlag, "--peer"};
   }
   spec::check_alternatives(spec);
   return spec;
@@ -84,6 +91,7 @@ void show(const RunRequest& request, const spec::Sweep& sweep, std::vector<Bench
   const bool for_people =
       request.output.format == report::Format::kTable || request.output.format == report::Format::kMarkdown;
   document.tables.push_back(report::record_table(records, !for_people));
+  if (request.explain) document.tables.push_back(report::explained_table(records));
   document.notes = report::findings(records);
   document.notes.push_back(ceilings);
   if (!folder.empty()) document.notes.push_back(fmt::format("records: {}/run.jsonl", folder));
@@ -145,7 +153,7 @@ int answer(const RunRequest& request) {
   const std::optional<Device> gpu = find_gpu(request.gpu);
   const spec::Sweep sweep = spec::resolve(spec, backends_here(gpu));
   for (const spec::SweepPoint& point : sweep.points)
-    static_cast<void>(get_backend(point.backend));  // names a typo
+    static_cast<void>(run::backend_named(point.backend));  // names a typo
   run::SweepOptions options;
   options.driver.filter = request.filter;
   options.driver.json_out = request.gbench_json;

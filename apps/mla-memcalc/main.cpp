@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "figures.hpp"
 #include "options.hpp"
 #include "program.hpp"
 #include "view.hpp"
@@ -6,7 +7,13 @@
 namespace {
 
 int run(const mla::memcalc::Options& options) {
-  const mla::memcalc::Answer answer = mla::memcalc::answer_to(options);
+  mla::memcalc::Answer answer = mla::memcalc::answer_to(options);
+  if (!answer.complaint.empty()) {
+    mla::cli::print_error("mla-memcalc", answer.complaint, "");
+    return mla::cli::kCheckFailed;
+  }
+  if (!options.plot.empty()) mla::memcalc::draw(answer.document.figure, options.plot);
+  answer.document.command = options.command_line;
   if (answer.plain_text.empty()) {
     mla::cli::print(answer.document, options.output);
   } else {
@@ -21,6 +28,8 @@ int main(int argc, char** argv) {
   return mla::cli::guard("mla-memcalc", [&] {
     mla::memcalc::Options options;
     const std::optional<int> ended = mla::memcalc::parse_options(argc, argv, options);
+    for (int i = 0; i < argc; ++i)
+      options.command_line += (i == 0 ? std::string("mla-memcalc") : " " + std::string(argv[i]));
     return ended ? *ended : run(options);
   });
 }

@@ -2,13 +2,19 @@
 #include "options.hpp"
 
 #include "../common/options.hpp"
+#include "mla/error.hpp"
 
 namespace mla::memcalc {
 namespace {
 
 CLI::Option* text(CLI::App& app, const char* name, std::string& value, const char* type, const char* group,
                   const char* description) {
-  CLI::Option* option = app.add_option(name, value, description)->type_name(type)->group(group);
+  const auto take = [&value, name](const std::string& given) {
+    if (given.empty()) throw Error(ErrorCode::kInvalidArgument, std::string(name) + " is empty");
+    value = given;
+  };
+  CLI::Option* option =
+      app.add_option_function<std::string>(name, take, description)->type_name(type)->group(group);
   if (!value.empty()) option->default_str(value);
   return option;
 }
@@ -30,10 +36,12 @@ void add_hardware(CLI::App& app, RequestOptions& request) {
   text(app, "--gpus-per-node", request.gpus_per_node, "COUNT", group, "tp stays inside a node");
 }
 
-void add_layout(CLI::App& app, RequestOptions& request) {
-  const char* group = "Layout";
-  cli::often(text(app, "--attention", request.attention, "auto|tp|dp", group,
-                  "Split attention heads (tp), replicate attention (dp), or what holds more (auto)"));
+/// An empty group: taken, so that the command can say why it wants none, but not shown.
+void add_layout(CLI::App& app, RequestOptions& request, const char* group = "Layout") {
+  CLI::Option* attention =
+      text(app, "--attention", request.attention, "auto|tp|dp", group,
+           "Split attention heads (tp), replicate attention (dp), or what holds more (auto)");
+  if (*group != '\0') cli::often(attention);
   text(app, "--tp", request.tp, "COUNT", group, "Tensor parallel size");
   text(app, "--dp", request.dp, "COUNT", group,
        "Attention replicas, each with requests and cache of its own");
@@ -45,9 +53,9 @@ void add_layout(CLI::App& app, RequestOptions& request) {
   text(app, "--stages", request.stages, "LIST", group, "Layers of each pipeline stage: 14,13");
 }
 
-void add_cache(CLI::App& app, RequestOptions& request) {
+void add_cache(CLI::App& app, RequestOptions& request, const char* type = "FORMAT") {
   const char* group = "Cache and engine";
-  cli::often(text(app, "--cache", request.cache, "FORMAT", group,
+  cli::often(text(app, "--cache", request.cache, type, group,
                   "auto (what the checkpoint asks, else bf16), bf16, fp8, fp8_ds_mla, q8_0, ..."));
   text(app, "--cache-v", request.cache_v, "FORMAT", group, "Format of V where it differs (llama.cpp)");
   text(app, "--block", request.block, "COUNT", group, "Tokens a block (page)");
@@ -59,6 +67,14 @@ void add_cache(CLI::App& app, RequestOptions& request) {
   text(app, "--batched-tokens", request.batched_tokens, "COUNT", group, "Tokens of the largest prefill step");
   text(app, "--max-seqs", request.max_sequences, "COUNT", group,
        "Sequences of the largest step (sampler memory)");
+  text(app, "--speculative-tokens", request.speculative, "COUNT", group,
+       "Tokens drafted at a time; without it one if --mtp is given");
+  text(app, "--state-blocks", request.state_blocks, "one|aligned|all", group,
+       "Blocks of recurrent layers a sequence takes: vLLM's mamba_cache_mode none, align and all");
+  text(app, "--micro-batch", request.micro_batch, "COUNT", group,
+       "llama.cpp's n_ubatch: its window layers hold that much more");
+  text(app, "--window-sequences", request.window_sequences, "COUNT", group,
+       "llama.cpp's unified cache: sequences whose windows it holds");
   app.add_flag("--mtp", request.mtp, "Count the model's prediction layers too")->group(group);
 }
 
@@ -68,6 +84,9 @@ void add_memory(CLI::App& app, RequestOptions& request) {
   text(app, "--weights", request.weights, "FORMAT", group,
        "Weight format instead of the config's: bf16, fp8, int4, nvfp4, ...");
   text(app, "--expert-weights", request.expert_weights, "FORMAT", group, "The same, for routed experts only");
+  text(app, "--safetensors-index", request.index, "FILE", group,
+       "Real sizes: a model.safetensors.index.json (by tensor if its shards lie beside it, else by its "
+       "total)");
   text(app, "--weight-bytes", request.weight_bytes, "SIZE", group, "Weights of a GPU as measured: 79.3GiB");
   text(app, "--activations", request.activations, "SIZE", group,
        "Peak of activations instead of the estimate");
@@ -93,6 +112,10 @@ void add_output(CLI::App& app, Options& options) {
   cli::add_output_options(app, options.output);
 }
 
+void add_plot(CLI::App& app, Options& options, const char* what) {
+  text(app, "--plot", options.plot, "FILE", "Output", what);
+}
+
 CLI::App& command(CLI::App& root, Options& options, Command id, const char* name, const char* summary,
                   std::vector<std::string> examples) {
   CLI::App& app = *root.add_subcommand(name, summary);
@@ -101,14 +124,50 @@ CLI::App& command(CLI::App& root, Options& options, Command id, const char* name
   return app;
 }
 
-void add_planning(CLI::App& app, Options& options) {
+void add_planning(CLI::App& app, Options& options, const char* layout_group = "Layout") {
   add_model(app, options.request);
   add_workload(app, options.request);
   add_hardware(app, options.request);
-  add_layout(app, options.request);
+  add_layout(app, options.request, layout_group);
   add_cache(app, options.request);
   add_memory(app, options.request);
   add_output(app, options);
+}
+
+void add_sweep(CLI::App& app, Options& options) {
+  RequestOptions& request = options.request;
+  app.add_option("models", options.models, "Names of 'list models', config.json or params.json files")
+      ->type_name("MODELS")
+      ->required()
+      ->group("Model");
+  cli::often(text(app, "--context", request.context, "COUNTS", "Workload",
+                  "Tokens of a sequence: 8k,32k or 8k..128k:x2"));
+  text(app, "--concurrency", request.concurrency, "COUNT", "Workload", "Sequences wanted at once");
+  cli::often(
+      text(app, "--gpu", request.gpu, "GPUS", "Hardware", "Names of 'list gpus' or files, with commas"));
+  cli::often(text(app, "--gpus", request.gpus, "COUNTS", "Hardware", "How many: 8,16"));
+  text(app, "--gpu-memory", request.gpu_memory, "SIZE", "Hardware", "Memory of one, instead of the file's");
+  text(app, "--gpus-per-node", request.gpus_per_node, "COUNT", "Hardware", "tp stays inside a node");
+  cli::often(text(app, "--layout", options.layouts, "LAYOUTS", "Layout",
+                  "auto (the tp x dp that holds most), all, or a list: tp8,dp8+ep8,pp2xtp4,tp8+dcp8"));
+  add_cache(app, request, "FORMATS");
+  add_memory(app, request);
+  cli::add_output_options(app, options.output);
+  add_plot(app, options, "Draw tokens against context: FILE.svg or FILE.png");
+}
+
+void add_savings(CLI::App& app, Options& options) {
+  RequestOptions& request = options.request;
+  add_model(app, request);
+  cli::often(text(app, "--context", request.context, "COUNT", "Workload", "Tokens of a sequence: 32k"));
+  cli::often(text(app, "--window", options.window, "COUNT", "Question",
+                  "Tokens that layers which now read everything would read"));
+  cli::often(text(app, "--sink", options.sink, "COUNT", "Question", "First tokens read beside that window"));
+  cli::often(text(app, "--cache", request.cache, "FORMAT", "Cache and engine", "bf16, fp8, fp8_ds_mla, ..."));
+  text(app, "--block", request.block, "COUNT", "Cache and engine", "Tokens a block (page)");
+  text(app, "--engine", request.engine, "ENGINE", "Cache and engine", "Whose rules say what is dropped");
+  add_output(app, options);
+  add_plot(app, options, "Draw reads and memory: FILE.svg or FILE.png");
 }
 
 }  // namespace
@@ -125,12 +184,19 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   CLI::App& plan = command(
       app, options, Command::kPlan, "plan", "What fits on these GPUs",
       {"mla-memcalc plan deepseek-v3 --gpu h200 --gpus 8 --context 128k",
-       "mla-memcalc plan kimi-k2 --gpu h200 --gpus 16 --context 64k --concurrency 100",
-       "mla-memcalc plan deepseek-v2-lite --gpu l4 --gpus 4 --tp 2 --pp 2 --kv-memory 12.13GiB,11.33GiB"});
-  text(plan, "--lengths", options.lengths, "FILE", "Workload",
-       "A trace of real requests (prompt and output tokens a line): paging waste, expected and certain "
-       "concurrency");
+       "mla-memcalc plan kimi-k2 --gpu h200 --gpus 16 --context 64k --concurrency 100 --plot plan.svg",
+       "mla-memcalc plan deepseek-v3 --gpu h200 --gpus 8 --emit-sweep | mla-bench run --spec -"});
+  cli::often(text(plan, "--versus", options.versus, "LIST", "Question",
+                  "The same GPUs if the model cached K and V heads: mha,gqa:8,mqa"));
+  plan.add_flag(
+          "--emit-sweep", options.emit_sweep,
+          "Print the decode batches that fit as a sweep spec for 'mla-bench run --spec -', nothing else")
+      ->group("Question");
   add_planning(plan, options);
+  text(plan, "--lengths", options.lengths, "FILE", "Workload",
+       "A trace of real requests (prompt and output tokens a line), or -: paging waste, expected and certain "
+       "concurrency");
+  add_plot(plan, options, "Draw memory of a GPU and tokens against context: FILE.svg or FILE.png");
 
   CLI::App& solve =
       command(app, options, Command::kSolve, "solve",
@@ -141,19 +207,36 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
                   "What is wanted"));
   add_planning(solve, options);
 
-  CLI::App& compare = command(app, options, Command::kCompare, "compare", "All layouts of these GPUs, ranked",
-                              {"mla-memcalc compare deepseek-v3 --gpu h200 --gpus 16 --context 128k"});
+  CLI::App& compare =
+      command(app, options, Command::kCompare, "compare", "All layouts of these GPUs, ranked",
+              {"mla-memcalc compare deepseek-v3 --gpu h200 --gpus 16 --context 128k",
+               "mla-memcalc compare kimi-k2 --gpu h200 --gpus 8 --context 64k --concurrency 40"});
+  add_planning(compare, options, "");
   text(compare, "--top", options.top, "COUNT", "Output", "Rows shown; 0: all");
-  add_planning(compare, options);
+  add_plot(compare, options, "Draw memory and tokens of the layouts: FILE.svg or FILE.png");
+
+  CLI::App& sweep = command(
+      app, options, Command::kSweep, "sweep", "Many plans as rows: models, GPUs, layouts, formats, contexts",
+      {"mla-memcalc sweep deepseek-v3 kimi-k2 --gpu h200 --gpus 8,16 --context 8k..128k:x2 -o csv",
+       "mla-memcalc sweep glm-5.2 --gpu h200,b200 --gpus 8 --cache bf16,fp8 --layout tp8,tp8+dcp8,dp8+ep8"});
+  add_sweep(sweep, options);
+
+  CLI::App& savings =
+      command(app, options, Command::kSavings, "savings",
+              "What a window, sinks or a top-k index save: reads and memory, kept apart",
+              {"mla-memcalc savings deepseek-v3 --context 128k --window 4k --sink 128",
+               "mla-memcalc savings gemma-3-27b --context 128k", "mla-memcalc savings deepseek-v3.2"});
+  add_savings(savings, options);
 
   CLI::App& table = command(
       app, options, Command::kTable, "table", "Bytes of a token: MHA, GQA-8, MQA, MLA in every format",
-      {"mla-memcalc table", "mla-memcalc table deepseek-v3 kimi-k2 glm-5.2 llama-3.1-70b",
+      {"mla-memcalc table", "mla-memcalc table deepseek-v3 kimi-k2 glm-5.2 llama-3.1-70b --plot models.svg",
        "mla-memcalc table ./config.json -o csv"});
   table.add_option("models", options.models, "Names or files; none: every MLA model known")
       ->type_name("MODELS")
       ->group("Model");
   add_output(table, options);
+  add_plot(table, options, "Draw the models side by side: FILE.svg or FILE.png");
 
   CLI::App& examples = command(app, options, Command::kExamples, "examples",
                                "The source documents' worked numbers: their line and the corrected one",
@@ -183,7 +266,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   CLI::App& list =
       command(app, options, Command::kList, "list", "What can be named: models, gpus, engines, formats",
               {"mla-memcalc list models", "mla-memcalc list gpus -o json"});
-  list.add_option("what", options.what, "What to list")
+  list.add_option("what", options.what, "models, gpus, engines or formats")
       ->type_name("models|gpus|engines|formats")
       ->required()
       ->group("Question");

@@ -6,11 +6,14 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "core/text.hpp"
 #include "mla/device.hpp"
 #include "mla/error.hpp"
+#include "plan/checkpoint.hpp"
 #include "spec/values.hpp"
+#include "spec/weight_index.hpp"
 
 namespace mla::memcalc {
 namespace {
@@ -52,9 +55,13 @@ double share_of(std::string_view text, const char* flag) {
   return value;
 }
 
-capacity::KvFormat cache_format(const RequestOptions& options, const ModelConfig& model) {
+}  // namespace
+
+capacity::KvFormat cache_format(const RequestOptions& options, const ModelConfig& model,
+                                const capacity::EngineRules& engine) {
   const bool fp8_checkpoint = model.quantization_config && model.quantization_config->kv_cache_bits == 8;
-  const std::string name = options.cache == "auto" && fp8_checkpoint ? "fp8" : options.cache;
+  std::string name = options.cache == "auto" && fp8_checkpoint ? "fp8" : options.cache;
+  if (name == "fp8" && model.mla && model.indexer) name = engine.sparse_fp8;
   const capacity::KvFormat format = capacity::find_kv_format(name);
   if (options.cache_v.empty()) return format;
   return capacity::mixed_kv_format(format, capacity::find_kv_format(options.cache_v));
@@ -76,6 +83,8 @@ capacity::EngineRules engine_rules(const RequestOptions& options) {
   return engine;
 }
 
+namespace {
+
 capacity::WeightScheme weight_scheme(const RequestOptions& options, const ModelConfig& model) {
   capacity::WeightScheme scheme =
       options.weights.empty() ? capacity::scheme_of(model)
@@ -85,6 +94,14 @@ capacity::WeightScheme weight_scheme(const RequestOptions& options, const ModelC
     scheme.source += fmt::format("; routed experts {}", scheme.experts.name);
   }
   return scheme;
+}
+
+capacity::StateBlocks state_blocks(const std::string& word) {
+  if (word == "one") return capacity::StateBlocks::kOne;
+  if (word == "aligned") return capacity::StateBlocks::kAligned;
+  if (word == "all") return capacity::StateBlocks::kAll;
+  refuse(fmt::format("--state-blocks {} is not known", text::quoted(word)),
+         "allowed are one, aligned and all");
 }
 
 void read_layout(Question& question, const RequestOptions& options) {
@@ -153,15 +170,28 @@ ModelConfig read_model(const std::string& what) {
 }
 
 Question read_question(const RequestOptions& options) {
+  return read_question(options, read_model(options.model));
+}
+
+Question read_question(const RequestOptions& options, ModelConfig model) {
   constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
   Question question;
-  question.model = read_model(options.model);
+  question.model = std::move(model);
   capacity::PlanRequest& request = question.request;
   read_hardware(question, options);
   read_layout(question, options);
   request.engine = engine_rules(options);
-  request.cache = cache_format(options, question.model);
+  request.cache = cache_format(options, question.model, request.engine);
   request.weights = weight_scheme(options, question.model);
+  if (!options.index.empty()) {
+    if (!options.weight_bytes.empty()) {
+      refuse("--safetensors-index and --weight-bytes say the same thing twice", "give one of them");
+    }
+    const capacity::Checkpoint checkpoint = spec::read_checkpoint(options.index);
+    request.weight_scales = capacity::weight_scales(question.model, request.weights, checkpoint);
+    request.weights.source =
+        fmt::format("{} of {}", checkpoint.sizes_known ? "tensors" : "total", options.index);
+  }
   request.weight_bytes = bytes_of(options.weight_bytes, "--weight-bytes");
   request.runtime.activations = bytes_of(options.activations, "--activations");
   request.runtime.graphs = bytes_of(options.graphs, "--graphs");
@@ -181,19 +211,31 @@ Question read_question(const RequestOptions& options) {
   request.max_batched_tokens = count_in(options.batched_tokens, "--batched-tokens", 1, kMostTokens);
   request.max_sequences = count_in(options.max_sequences, "--max-seqs", 1, kMostTokens);
   request.with_mtp = options.mtp;
+  if (!options.speculative.empty()) {
+    request.speculative_tokens =
+        static_cast<int>(count_in(options.speculative, "--speculative-tokens", 1, 1024));
+  }
+  request.state_blocks = state_blocks(options.state_blocks);
+  request.micro_batch = count_in(options.micro_batch, "--micro-batch", 1, 1 << 20);
+  request.window_sequences = count_in(options.window_sequences, "--window-sequences", 1, 1 << 20);
   if (request.context == 0) request.context = std::max<std::int64_t>(1, question.model.max_position);
   return question;
 }
 
-capacity::Layout chosen_layout(const Question& question) {
-  if (question.layout_given) return question.request.layout;
+std::vector<capacity::Layout> simple_layouts(const Question& question) {
+  if (question.layout_given) return {question.request.layout};
   const std::vector<capacity::Layout> layouts =
       capacity::possible_layouts(question.model, question.gpus, {.gpus_per_node = question.gpus_per_node});
   if (layouts.empty()) {
     refuse(fmt::format("no split of {} GPUs into tp x dp suits {}", question.gpus, question.model.name),
            "give --tp, --dp and --pp, or another number of GPUs");
   }
-  return capacity::rank_layouts(question.model, question.request, layouts).front().layout;
+  return layouts;
+}
+
+capacity::Layout chosen_layout(const Question& question) {
+  if (question.layout_given) return question.request.layout;
+  return capacity::rank_layouts(question.model, question.request, simple_layouts(question)).front().layout;
 }
 
 }  // namespace mla::memcalc

@@ -24,8 +24,19 @@ struct Question {
 
 /// Reads models, GPUs and values. Throws mla::Error naming the flag and what is allowed.
 [[nodiscard]] Question read_question(const RequestOptions& options);
+/// The same for a model that was read already.
+[[nodiscard]] Question read_question(const RequestOptions& options, ModelConfig model);
 
-/// Without a layout from the user: the one of tp x dp inside nodes that holds most sequences.
+/// --cache and --cache-v; "auto" as the checkpoint asks, "fp8" as the engine stores it for this model.
+[[nodiscard]] capacity::KvFormat cache_format(const RequestOptions& options, const ModelConfig& model,
+                                              const capacity::EngineRules& engine);
+/// --engine with --mla-storage.
+[[nodiscard]] capacity::EngineRules engine_rules(const RequestOptions& options);
+
+/// The layout given by flags, or all of tp x dp inside nodes.
+[[nodiscard]] std::vector<capacity::Layout> simple_layouts(const Question& question);
+
+/// The one of simple_layouts that holds most sequences.
 [[nodiscard]] capacity::Layout chosen_layout(const Question& question);
 
 /// A model by name, path or "-" (stdin).

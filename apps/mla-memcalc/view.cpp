@@ -42,6 +42,42 @@ std::string replicas_text(const capacity::MemoryPlan& plan) {
   return fmt::format("{} on each of {} replicas", plan.sequences_per_replica, plan.replicas);
 }
 
+std::string setting(const Question& question) {
+  return fmt::format("{} on {}", question.model.title, gpus_text(question, question.gpus));
+}
+
+std::int64_t latent_copies(const Question& question, const capacity::Layout& layout) {
+  const bool latent =
+      question.model.mla && question.request.engine.mla_storage != capacity::MlaStorage::kExpanded;
+  return latent ? layout.tp / layout.dcp : 0;
+}
+
+report::Table plans_table(const std::vector<capacity::MemoryPlan>& plans,
+                          const std::vector<std::size_t>& rows) {
+  report::Table table{.name = "layouts", .title = "Layouts", .columns = {}, .rows = {}};
+  table.columns = {
+      {.key = "layout", .title = "layout"},
+      {.key = "sequences", .title = "sequences", .thousands = true},
+      {.key = "replicas", .title = "replicas"},
+      {.key = "sequences_per_replica", .title = "a replica", .thousands = true},
+      {.key = "longest_context", .title = "longest", .thousands = true},
+      {.key = "weights_gib", .title = "weights GiB a GPU"},
+      {.key = "cache_gib", .title = "cache GiB a GPU"},
+      {.key = "bytes_per_token", .title = "B a token and GPU", .precision = 1, .thousands = true},
+      {.key = "limited_by", .title = "limited by"},
+      {.key = "fits", .title = "fits"}};
+  for (const std::size_t row : rows) {
+    const capacity::MemoryPlan& plan = plans[row];
+    const capacity::StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
+    table.rows.push_back({to_text(plan.layout), plan.sequences, plan.replicas, plan.sequences_per_replica,
+                          plan.longest_context, to_gib(static_cast<double>(stage.weight_bytes)),
+                          to_gib(static_cast<double>(stage.cache_budget)),
+                          bytes_cell(plan.cache_bytes_per_token), std::string(name_of(plan.binding)),
+                          plan.fits});
+  }
+  return table;
+}
+
 report::Table formulas_table(const std::vector<capacity::Line>& lines) {
   report::Table table{.name = "formulas", .title = "Formulas", .columns = {}, .rows = {}};
   table.columns = {{.key = "number", .title = "number"},
@@ -82,6 +118,10 @@ Answer answer_to(const Options& options) {
       return solve_answer(options);
     case Command::kCompare:
       return compare_answer(options);
+    case Command::kSweep:
+      return sweep_answer(options);
+    case Command::kSavings:
+      return savings_answer(options);
     case Command::kTable:
       return table_answer(options);
     case Command::kExamples:

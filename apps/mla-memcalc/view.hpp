@@ -16,6 +16,7 @@ namespace mla::memcalc {
 struct Answer {
   report::Document document;
   std::string plain_text;  ///< instead of the document: names for completion
+  std::string complaint;   ///< instead of both, on stderr with exit 1: there is nothing to print
   bool fits = true;        ///< false: exit 1
 };
 
@@ -25,6 +26,8 @@ struct Answer {
 [[nodiscard]] Answer plan_answer(const Options& options);
 [[nodiscard]] Answer solve_answer(const Options& options);
 [[nodiscard]] Answer compare_answer(const Options& options);
+[[nodiscard]] Answer sweep_answer(const Options& options);
+[[nodiscard]] Answer savings_answer(const Options& options);
 [[nodiscard]] Answer table_answer(const Options& options);
 [[nodiscard]] Answer examples_answer(const Options& options);
 [[nodiscard]] Answer list_answer(const Options& options);
@@ -51,6 +54,23 @@ struct Answer {
 [[nodiscard]] std::string replicas_text(const capacity::MemoryPlan& plan);
 /// The table that --formulas adds: every line with its arithmetic and source.
 [[nodiscard]] report::Table formulas_table(const std::vector<capacity::Line>& lines);
+/// Whether the answer's figure will be looked at: it takes many plans to make one.
+[[nodiscard]] inline bool draws(const Options& options) {
+  return !options.plot.empty() || options.output.format == report::Format::kHtml;
+}
+/// "DeepSeek-V3 on 8 x NVIDIA H200".
+[[nodiscard]] std::string setting(const Question& question);
+/// Plans side by side; `rows` index them.
+[[nodiscard]] report::Table plans_table(const std::vector<capacity::MemoryPlan>& plans,
+                                        const std::vector<std::size_t>& rows);
+/// Ranks of a replica that keep the same latent rows; 0 for models without.
+[[nodiscard]] std::int64_t latent_copies(const Question& question, const capacity::Layout& layout);
+/// plan --lengths: a sentence and a table.
+void add_lengths(report::Document& document, const Question& question, const std::string& file,
+                 std::vector<capacity::Line>& lines);
+/// plan --versus: a sentence and a table.
+void add_versus(report::Document& document, const Question& question, const capacity::MemoryPlan& plan,
+                const std::string& list, std::vector<capacity::Line>& lines);
 /// The rules a plan touches, as notes.
 void add_warnings(report::Document& document, const capacity::MemoryPlan& plan);
 /// Lines of a plan in reading order, each stage's weights after their total.

@@ -4,11 +4,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "mla/error.hpp"
-#include "plan/lengths.hpp"
+#include "figures.hpp"
+#include "plan/bench_shapes.hpp"
 #include "plan/search.hpp"
-#include "spec/length_file.hpp"
-#include "spec/text_file.hpp"
+#include "spec/bench_spec.hpp"
 #include "view.hpp"
 
 namespace mla::memcalc {
@@ -66,28 +65,18 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
 
 /// What the same GPUs hold in the other simple layouts: the choice that decides most for MLA.
 std::string other_layouts(const Question& question, const MemoryPlan& plan) {
-  const int gpus = static_cast<int>(plan.layout.gpus());
-  if (gpus == 1 || plan.layout.pp > 1) return {};
-  capacity::Layout heads{.tp = gpus};
-  capacity::Layout context{.tp = gpus, .dcp = gpus};
-  capacity::Layout replicas{.dp = gpus};
-  replicas.ep = capacity::default_expert_ranks(question.model, replicas);
+  if (plan.layout.gpus() == 1 || plan.layout.pp > 1) return {};
   std::string text;
-  for (const capacity::Layout& layout : {heads, context, replicas}) {
+  for (const capacity::Layout& layout : rival_layouts(question, plan.layout.gpus())) {
     if (layout == plan.layout) continue;
-    try {
-      capacity::PlanRequest request = question.request;
-      request.layout = layout;
-      const MemoryPlan other = plan_memory(question.model, request);
-      if (!text.empty()) text += ", ";
-      text += fmt::format("{} holds {}", to_text(layout), report::with_thousands(other.sequences));
-    } catch (const Error& error) {  // not a layout this model can have
-      if (error.code() != ErrorCode::kInvalidArgument) throw;
-    }
+    capacity::PlanRequest request = question.request;
+    request.layout = layout;
+    const MemoryPlan other = plan_memory(question.model, request);
+    if (!text.empty()) text += ", ";
+    text += fmt::format("{} holds {}", to_text(layout), report::with_thousands(other.sequences));
   }
   if (text.empty()) return {};
-  const bool replicated =
-      question.model.mla && question.request.engine.mla_storage != capacity::MlaStorage::kExpanded;
+  const bool replicated = latent_copies(question, {.tp = 2}) > 1;
   return fmt::format("other layouts: {}{}", text,
                      replicated ? " (tp alone keeps the whole latent cache on every rank)" : "");
 }
@@ -100,8 +89,12 @@ std::string remedies(const Question& question, const MemoryPlan& plan) {
   std::string text;
   const auto offer = [&](const std::string& way) { text += (text.empty() ? "" : "  |  ") + way; };
   const auto offer_context = [&](const std::string& flags) {
-    const std::int64_t context = capacity::largest_context(question.model, request);
-    if (context > 0) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
+    constexpr std::int64_t kUseful = 1024;  // nobody asked for less
+    const std::int64_t context =
+        question.layout_given
+            ? capacity::largest_context(question.model, request)
+            : capacity::largest_context(question.model, request, simple_layouts(question)).answer;
+    if (context >= kUseful) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
   };
   offer_context("");
   if (request.cache.name == "bf16" || request.cache.name == "f16") {
@@ -109,7 +102,11 @@ std::string remedies(const Question& question, const MemoryPlan& plan) {
     offer_context("--cache fp8 ");
     request.cache = question.request.cache;
   }
-  if (const auto answer = capacity::fewest_gpus(question.model, request)) {
+  const auto answer =
+      question.layout_given
+          ? capacity::fewest_gpus(question.model, request)
+          : capacity::fewest_gpus(question.model, request, {.gpus_per_node = question.gpus_per_node});
+  if (answer) {
     offer(fmt::format("{} GPUs ({})", answer->layout.gpus(), to_text(answer->layout)));
   }
   if (text.empty()) return {};
@@ -224,30 +221,6 @@ report::Table stages_table(const MemoryPlan& plan) {
   return table;
 }
 
-report::Table lengths_table(const capacity::LengthReport& report, std::int64_t replicas) {
-  report::Table table{.name = "lengths", .title = "Real lengths", .columns = {}, .rows = {}};
-  table.columns = {{.key = "what", .title = "what"},
-                   {.key = "replica", .title = replicas == 1 ? "all GPUs" : "a replica", .thousands = true},
-                   {.key = "how", .title = "how"}};
-  const auto add = [&](const char* what, Cell value, const char* how) {
-    table.rows.push_back({std::string(what), std::move(value), std::string(how)});
-  };
-  add("requests of the trace", report.requests, "");
-  add("longer than the context", report.too_long, "the engine refuses them; left out below");
-  add("tokens of a request, mean", report.mean, "prompt + output");
-  add("median, p90, p99, longest",
-      fmt::format("{}, {}, {}, {}", report::with_thousands(report.p50), report::with_thousands(report.p90),
-                  report::with_thousands(report.p99), report::with_thousands(report.longest)),
-      "");
-  add("empty slots of last blocks, %", 100 * report.paging_waste,
-      "of all slots allocated, requests at full length");
-  add("at once, answers half done", report.running, "a random moment: long answers are seen more often");
-  add("at once, all at full length", report.at_full_length, "usable blocks / mean blocks");
-  add("at once, 99 % certain", report.tail, "all at full length, and the pool does not overflow");
-  add("at once, all of the whole context", report.worst_case, "the plan above");
-  return table;
-}
-
 /// People have read most of it in the headline; programs get all of it.
 void add_facts(report::Document& document, const Question& question, const MemoryPlan& plan, bool all) {
   constexpr std::string_view kAlways[] = {"engine", "cache_format"};
@@ -273,11 +246,29 @@ void add_facts(report::Document& document, const Question& question, const Memor
   fact("limited_by", std::string(name_of(plan.binding)));
 }
 
+/// The spec for mla-bench instead of an answer for people.
+Answer sweep_spec(const Question& question) {
+  Answer answer;
+  const capacity::BenchShapes shapes = capacity::bench_shapes(question.model, question.request);
+  if (shapes.shapes.empty()) {
+    answer.complaint = fmt::format("not one sequence of {} fits on {} ({}): there is no shape to measure",
+                                   question.model.title, gpus_text(question, question.request.layout.gpus()),
+                                   to_text(question.request.layout));
+    return answer;
+  }
+  answer.plain_text = spec::bench_spec(
+      shapes,
+      fmt::format("The decode batches of one GPU that fit: {} on {} ({})", question.model.title,
+                  gpus_text(question, question.request.layout.gpus()), to_text(question.request.layout)));
+  return answer;
+}
+
 }  // namespace
 
 Answer plan_answer(const Options& options) {
   Question question = read_question(options.request);
   question.request.layout = chosen_layout(question);
+  if (options.emit_sweep) return sweep_spec(question);
   const MemoryPlan plan = plan_memory(question.model, question.request);
   Answer answer;
   answer.fits = plan.fits;
@@ -292,14 +283,11 @@ Answer plan_answer(const Options& options) {
   document.tables.push_back(capacity_table(plan, question.request));
   if (plan.stages.size() > 1) document.tables.push_back(stages_table(plan));
   std::vector<capacity::Line> lines = all_lines(plan);
-  if (!options.lengths.empty()) {
-    const auto trace = spec::parse_lengths(spec::read_text_file(options.lengths), options.lengths);
-    const capacity::LengthReport report = plan_lengths(question.model, question.request, trace);
-    document.tables.push_back(lengths_table(report, plan.replicas));
-    lines.insert(lines.end(), report.lines.begin(), report.lines.end());
-  }
+  if (!options.versus.empty()) add_versus(document, question, plan, options.versus, lines);
+  if (!options.lengths.empty()) add_lengths(document, question, options.lengths, lines);
   add_warnings(document, plan);
   if (options.formulas) document.tables.push_back(formulas_table(lines));
+  if (draws(options)) document.figure = plan_figure(question, plan);
   return answer;
 }
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "figures.hpp"
 #include "mla/error.hpp"
 #include "view.hpp"
 
@@ -223,6 +224,10 @@ std::string token_text(const CacheCost& cost) {
   std::string text = fmt::format("{} B", bytes_text(cost.bytes_per_token));
   if (cost.index_layers > 0)
     text += fmt::format(" + {} B of index keys", bytes_text(cost.index_bytes_per_token));
+  for (const auto& [bytes, what] : {std::pair{cost.window_bytes, "windows"}, {cost.state_bytes, "states"}}) {
+    if (bytes > 0)
+      text += fmt::format(" + {} of {} a sequence", report::human_gib(static_cast<double>(bytes)), what);
+  }
   return text;
 }
 
@@ -260,6 +265,7 @@ Answer table_answer(const Options& options) {
   document.headline.push_back(headline(models));
   document.tables.push_back(model_table(models, formulas));
   document.tables.push_back(layer_table(models, formulas));
+  if (draws(options)) document.figure = table_figure(document.tables.front());
   document.notes = {
       "Bytes on one rank, prediction layers (MTP) not counted; MLA is not divided by tensor parallelism.",
       "as MHA: H x (P + R + V) x 2 B a layer. GQA-8 and MQA: 8 and 1 heads of K as wide as P, and V.",

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "mla/cache.hpp"
+#include "mla/layer.hpp"
 #include "program.hpp"
 
 namespace mla::verify_app {
@@ -23,16 +26,39 @@ struct RunRequest {
   std::string suite = "quick";     ///< a name, or a file of cases
   std::vector<std::string> cases;  ///< given as text; then no suite is run
   std::string backends = "all";
-  std::vector<std::string> peers;  ///< command lines of kernels in other processes
-  std::string filter;              ///< regular expression over the cases' texts
-  std::uint64_t seed = 1;
+  std::vector<std::string> plugins;  ///< shared objects with backends
+  std::vector<std::string> peers;    ///< command lines of kernels in other processes
+  std::string filter;                ///< regular expression over the cases' texts
+  std::optional<std::uint64_t> seed;  ///< default: 1, or the clock for a fuzzer
+  double fuzz_seconds = 0;            ///< > 0: random cases for so long in place of the suite's
   int show = 20;     ///< passing cases shown in a table
-  int repeats = 10;  ///< of the oracle that wants equal bits
+  int repeats = 50;  ///< of the oracle that wants equal bits
   bool list_cases = false;
   bool fail_fast = false;
   bool no_oracles = false;
+  bool no_shrink = false;
+  bool in_process = false;  ///< no process beside: for debuggers and sanitizers
+  double timeout = 120;     ///< seconds for one call of a backend
+  std::string replay;       ///< a repro.json: nothing but its case is run
+  std::string repro = "repro.json";
   std::string junit;
+  std::string html;
   cli::Output output;
+};
+
+/// mla-verify capabilities
+struct CapabilitiesRequest {
+  std::string backends = "all";
+  std::vector<std::string> plugins;
+  std::uint64_t seed = 1;
+  double timeout = 120;
+  cli::Output output;
+};
+
+/// The hidden process beside: answers what the others ask (verify/judge.hpp).
+struct WorkerRequest {
+  std::string backends = "all";
+  std::vector<std::string> plugins;
 };
 
 /// mla-verify oracles: what each one expects.
@@ -48,9 +74,39 @@ struct MutantsRequest {
   cli::Output output;
 };
 
+/// mla-verify layer
+struct LayerRequest {
+  std::string weights;  ///< a safetensors file, an index, or their folder
+  std::int64_t layer = 0;
+  std::optional<int> block;       ///< LongCat: which of the layer's attentions; empty: all
+  std::string config;             ///< empty: config.json beside the weights
+  std::string hidden = "random";  ///< or a safetensors file
+  std::int64_t tokens = 32, start = 0;
+  std::uint64_t seed = 1;
+  std::vector<CacheFormat> caches{CacheFormat::kF64, CacheFormat::kBF16};
+  YarnRule rule = YarnRule::kTransformers;
+  bool f32_angles = false;
+  std::optional<double> norm_eps;  ///< empty: the configuration's
+  std::string backends = "all";
+  std::string save;
+  cli::Output output;
+};
+
+/// mla-verify index
+struct IndexRequest {
+  std::int64_t cases = 500;
+  std::uint64_t seed = 0;
+  cli::Output output;
+};
+
 int golden(const GoldenRequest& request);
+int index(const IndexRequest& request);
+int layer(const LayerRequest& request);
 int mutants(const MutantsRequest& request);
 int run(const RunRequest& request);
+int replay(const RunRequest& request);
+int capabilities(const CapabilitiesRequest& request);
+int serve(const WorkerRequest& request);
 int list_oracles(const OraclesRequest& request);
 
 }  // namespace mla::verify_app

@@ -2,45 +2,49 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
-#include <iterator>
+#include <memory>
 #include <regex>
 
 #include "commands.hpp"
 #include "mla/error.hpp"
+#include "reduce.hpp"
+#include "verify/judge.hpp"
+#include "verify/junit.hpp"
 #include "view.hpp"
+#include "worker.hpp"
 
 namespace mla::verify_app {
 namespace {
 
 using verify::Suite;
 
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (!in && !in.eof()) throw Error(ErrorCode::kIo, fmt::format("{} cannot be read", path));
-  return text;
-}
-
-Suite choose_suite(const RunRequest& request, const verify::Participants& participants) {
+Suite choose_suite(const RunRequest& request, const verify::Participants& participants, std::uint64_t seed) {
   Suite suite;
+  if (request.fuzz_seconds > 0) {
+    suite.name = request.suite + " at random";
+    return suite;
+  }
   if (!request.cases.empty()) {
     suite.name = "given";
     for (const std::string& text : request.cases) {
       suite.cases.push_back(verify::parse_case(text));
       validate(suite.cases.back());
+      // A format that cannot hold the widths is the caller's mistake, not a backend's.
+      (void)cache_layout(suite.cases.back().shape.cache, suite.cases.back().shape.dims);
     }
     return suite;
   }
   const std::vector<std::string> names = verify::suite_names();
   if (std::ranges::find(names, request.suite) == names.end() && std::ifstream(request.suite)) {
     suite.name = request.suite;
-    suite.cases = verify::parse_cases(read_file(request.suite), request.suite);
+    suite.cases = verify::parse_cases(verify::read_file(request.suite), request.suite);
     return suite;
   }
   std::vector<const Backend*> backends;
   for (const verify::Participant& p : participants.ready) backends.push_back(p.backend);
-  return verify::make_suite(request.suite, backends, request.seed);
+  return verify::make_suite(request.suite, backends, seed);
 }
 
 void apply_filter(Suite& suite, const std::string& pattern) {
@@ -66,6 +70,12 @@ void print_cases(const Suite& suite) {
   cli::write_stdout(text);
 }
 
+std::uint64_t seed_of_clock() {
+  return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                        std::chrono::system_clock::now().time_since_epoch())
+                                        .count());
+}
+
 /// Backends and peers as one list of names.
 std::string participant_names(const RunRequest& request) {
   std::string names = request.peers.empty() || request.backends != "all" ? request.backends : "";
@@ -77,25 +87,32 @@ std::string participant_names(const RunRequest& request) {
 }  // namespace
 
 int run(const RunRequest& request) {
-  const verify::Participants participants = verify::choose_participants(participant_names(request));
+  load_plugins(request.plugins);
+  const std::string names = participant_names(request);
+  const verify::Participants participants = verify::choose_participants(names);
   if (participants.ready.empty()) {
     throw Error(ErrorCode::kDevice, "no backend can run on this machine",
                 participants.left_out.empty() ? std::string() : participants.left_out.front().second);
   }
-  Suite suite = choose_suite(request, participants);
+  const bool fuzzing = request.fuzz_seconds > 0;
+  const std::uint64_t seed = request.seed ? *request.seed : fuzzing ? seed_of_clock() : 1;
+  Suite suite = choose_suite(request, participants, seed);
   apply_filter(suite, request.filter);
   if (request.list_cases) {
     print_cases(suite);
     return cli::kOk;
   }
+  const std::unique_ptr<verify::Judge> judge =
+      request.in_process ? std::make_unique<verify::LocalJudge>()
+                         : make_isolated_judge(names, request.plugins, request.timeout);
   // Oracles vary their own shapes: they belong to a whole run, not to chosen cases.
   const bool oracles_wanted = !request.no_oracles && request.cases.empty() && request.filter.empty();
-  const verify::OracleOptions asking{request.seed, request.repeats, true};
+  const verify::OracleOptions asking{seed, request.repeats, true};
   verify::RunHooks hooks;
   hooks.stop = cli::interrupted;
   hooks.fail_fast = request.fail_fast;
-  verify::OracleRun oracles;
-  verify::SuiteRun result;
+  RunResult result;
+  result.seed = seed;
   {
     std::int64_t asked = 0;
     if (oracles_wanted) {
@@ -107,17 +124,27 @@ int run(const RunRequest& request) {
     report::Progress progress("verify", asked + static_cast<std::int64_t>(suite.cases.size()),
                               !request.output.quiet);
     hooks.step = [&progress](std::string_view what) { progress.step(what); };
-    if (oracles_wanted) oracles = verify::run_oracles(participants.ready, asking, hooks);
-    const bool go_on = !oracles.stopped && !(request.fail_fast && oracles.failed > 0);
-    if (go_on) result = verify::run_suite(suite.cases, participants.ready, hooks);
+    if (oracles_wanted) result.oracles = verify::run_oracles(participants.ready, asking, hooks, *judge);
+    const bool go_on = !result.oracles.stopped && !(request.fail_fast && result.oracles.failed > 0);
+    if (go_on && fuzzing) {
+      std::vector<const Backend*> backends;
+      for (const verify::Participant& p : participants.ready) backends.push_back(p.backend);
+      result.cases = verify::run_fuzzer(verify::suite_source(request.suite, backends), seed, request.fuzz_seconds,
+                                        participants.ready, hooks, *judge);
+    } else if (go_on) {
+      result.cases = verify::run_suite(suite.cases, participants.ready, hooks, *judge);
+    }
   }
-  if (!request.junit.empty()) verify::write_file(request.junit, verify::to_junit(result, suite.name));
-  cli::print(run_document(suite, participants, result, oracles, request.seed,
-                          static_cast<std::size_t>(request.show)),
-             request.output);
-  if (result.stopped || oracles.stopped) return cli::kInterrupted;
-  if (result.failed + oracles.failed > 0) return cli::kCheckFailed;
-  return result.passed + oracles.passed > 0 ? cli::kOk : cli::kMachine;
+  const bool stopped = result.cases.stopped || result.oracles.stopped;
+  if (!request.no_shrink && !stopped) result.repros = reduce_failures(request, participants, result, *judge);
+  if (!request.junit.empty()) verify::write_file(request.junit, verify::to_junit(result.cases, result.oracles, suite.name));
+  const report::Document document =
+      run_document(suite, participants, result, static_cast<std::size_t>(request.show));
+  if (!request.html.empty()) verify::write_file(request.html, run_html(document, result));
+  cli::print(document, request.output);
+  if (stopped) return cli::kInterrupted;
+  if (result.cases.failed + result.oracles.failed > 0) return cli::kCheckFailed;
+  return result.cases.passed + result.oracles.passed > 0 ? cli::kOk : cli::kMachine;
 }
 
 int list_oracles(const OraclesRequest& request) {

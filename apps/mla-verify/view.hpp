@@ -5,10 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "mla/model.hpp"
 #include "report/table.hpp"
+#include "verify/capabilities.hpp"
 #include "verify/golden.hpp"
+#include "verify/index_check.hpp"
+#include "verify/layer_check.hpp"
 #include "verify/mutation.hpp"
 #include "verify/oracles.hpp"
+#include "verify/repro.hpp"
 #include "verify/run_suite.hpp"
 #include "verify/suite.hpp"
 
@@ -19,13 +24,51 @@ namespace mla::verify_app {
 [[nodiscard]] report::Document golden_document(const verify::GoldenManifest& manifest,
                                                std::span<const verify::GoldenResult> results, bool details);
 
+/// A reduced failure and the file that holds it.
+struct WrittenRepro {
+  verify::Repro repro;
+  std::string path;
+  int tried = 0;
+  bool stopped = false;  ///< before nothing simpler was left to try
+};
+
+/// Everything that a run found.
+struct RunResult {
+  std::uint64_t seed = 1;
+  verify::SuiteRun cases;
+  verify::OracleRun oracles;
+  std::vector<WrittenRepro> repros;
+};
+
 /// `passing_shown`: rows of passing verdicts, worst first; all failures are always shown.
 [[nodiscard]] report::Document run_document(const verify::Suite& suite,
-                                            const verify::Participants& participants,
-                                            const verify::SuiteRun& run, const verify::OracleRun& oracles,
-                                            std::uint64_t seed, std::size_t passing_shown);
+                                            const verify::Participants& participants, const RunResult& result,
+                                            std::size_t passing_shown);
+
+/// The document as one page that needs no network, with the share of the budget by length and by head.
+[[nodiscard]] std::string run_html(const report::Document& document, const RunResult& result);
+
+/// What came of running a reduced failure again.
+[[nodiscard]] report::Document replay_document(const verify::Repro& repro, const verify::Verdict& verdict);
+
+[[nodiscard]] report::Document capabilities_document(const verify::CapabilityRun& run,
+                                                     const verify::Participants& participants);
 
 [[nodiscard]] report::Document oracles_document();
+
+/// `no_device`: why no device's indexers took part, or empty.
+[[nodiscard]] report::Document index_document(std::span<const verify::IndexOutcome> outcomes,
+                                              const std::string& no_device);
+
+/// What `mla-verify layer` found, block by block; the layers' weights are not read.
+struct LayerReport {
+  std::int64_t layer = 0;
+  ModelConfig model;
+  std::string hidden;  ///< "random" or a file
+  std::vector<verify::LoadedLayer> layers;
+  std::vector<verify::LayerResult> results;
+};
+[[nodiscard]] report::Document layer_document(const LayerReport& layer);
 
 [[nodiscard]] report::Document mutants_document(const verify::MutationRun& run,
                                                 const verify::IdealRun& ideal);

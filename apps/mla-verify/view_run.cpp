@@ -96,11 +96,41 @@ void note_unsupported(const verify::SuiteRun& run, std::vector<std::string>& not
   }
 }
 
+/// What oracles found out beside their answer, once a backend.
+void note_remarks(const verify::OracleRun& oracles, std::vector<std::string>& notes) {
+  std::map<std::string, std::pair<int, std::string>> remarks;
+  for (const verify::OracleVerdict& v : oracles.verdicts) {
+    if (v.outcome.outcome != Outcome::kPassed || v.outcome.reason.empty()) continue;
+    auto& [n, first] = remarks[v.backend];
+    if (++n == 1) first = v.outcome.reason;
+  }
+  for (const auto& [backend, remark] : remarks) {
+    notes.push_back(fmt::format("{}, on {} shape{}: {}", backend, remark.first, remark.first == 1 ? "" : "s",
+                                remark.second));
+  }
+}
+
+report::Table repros_table(std::span<const WrittenRepro> repros) {
+  report::Table table;
+  table.name = "reduced";
+  table.title = "Failures reduced to the smallest that still fails in the same way";
+  table.columns = {{"backend", "backend"}, {"failure", "failure"}, {"oracle", "oracle"}, {"case", "case"},
+                   {"finding", "finding"}, {"tried", "tried"},     {"smallest", "smallest"}, {"file", "file"}};
+  for (const WrittenRepro& r : repros) {
+    table.rows.push_back({r.repro.backend, std::string(name_of(r.repro.failure)),
+                          r.repro.oracle.empty() ? Cell(std::string("-")) : Cell(r.repro.oracle), to_text(r.repro.c),
+                          r.repro.finding, std::int64_t{r.tried},
+                          std::string(r.stopped ? "not known: stopped" : "yes"), r.path});
+  }
+  return table;
+}
+
 }  // namespace
 
 report::Document run_document(const verify::Suite& suite, const verify::Participants& participants,
-                              const verify::SuiteRun& run, const verify::OracleRun& oracles,
-                              std::uint64_t seed, std::size_t passing_shown) {
+                              const RunResult& result, std::size_t passing_shown) {
+  const verify::SuiteRun& run = result.cases;
+  const verify::OracleRun& oracles = result.oracles;
   report::Document document;
   document.kind = "verify.run";
   const std::int64_t failed = run.failed + oracles.failed;
@@ -109,8 +139,8 @@ report::Document run_document(const verify::Suite& suite, const verify::Particip
                   failed == 0 ? "PASS" : "FAIL", run.passed, run.passed + run.failed, oracles.passed,
                   oracles.passed + oracles.failed, run.unsupported, run.seconds)};
   document.facts = {{"suite", suite.name},
-                    {"seed", static_cast<std::int64_t>(seed)},
-                    {"cases", static_cast<std::int64_t>(suite.cases.size())},
+                    {"seed", static_cast<std::int64_t>(result.seed)},
+                    {"cases", run.cases},
                     {"passed", run.passed},
                     {"failed", run.failed},
                     {"unsupported", run.unsupported},
@@ -123,16 +153,42 @@ report::Document run_document(const verify::Suite& suite, const verify::Particip
   }
   document.tables.push_back(backends_table(run, oracles));
   if (oracles.failed > 0) document.tables.push_back(failed_oracles_table(oracles));
+  if (!result.repros.empty()) document.tables.push_back(repros_table(result.repros));
   document.tables.push_back(verdicts_table(run, passing_shown));
   int shown = 0;
   for (const Verdict* v : verify::worst_first(run)) {
     if (v->outcome != Outcome::kFailed || ++shown > 5) break;
     document.notes.push_back(fmt::format("again: {}", verify::rerun_command(*v)));
   }
+  for (const WrittenRepro& r : result.repros) {
+    document.notes.push_back(fmt::format("reduced: mla-verify run --replay {}", r.path));
+  }
   note_unsupported(run, document.notes);
+  note_remarks(oracles, document.notes);
   for (const auto& [name, reason] : participants.left_out) {
     document.notes.push_back(fmt::format("{} was left out: {}", name, reason));
   }
+  return document;
+}
+
+report::Document replay_document(const verify::Repro& repro, const Verdict& verdict) {
+  const bool fails = verdict.outcome == Outcome::kFailed;
+  const bool same = fails && verdict.failure == repro.failure;
+  report::Document document;
+  document.kind = "verify.replay";
+  document.headline = {same    ? fmt::format("FAIL: it fails as before ({})", name_of(repro.failure))
+                       : fails ? fmt::format("FAIL: it fails otherwise ({}, before {})", name_of(verdict.failure),
+                                             name_of(repro.failure))
+                               : fmt::format("{}: it failed before ({})", name_of(verdict.outcome),
+                                             name_of(repro.failure))};
+  document.facts = {{"backend", repro.backend},
+                    {"oracle", repro.oracle.empty() ? Cell() : Cell(repro.oracle)},
+                    {"case", to_text(repro.c)},
+                    {"outcome", std::string(name_of(verdict.outcome))},
+                    {"failure", std::string(name_of(verdict.failure))},
+                    {"same_failure", same},
+                    {"finding", verdict.reason},
+                    {"finding_before", repro.finding}};
   return document;
 }
 

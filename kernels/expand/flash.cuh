@@ -4,6 +4,7 @@
 #include "expand/flash_tile.cuh"
 #include "expand/segments.hpp"
 #include "ptx/cp_async.cuh"
+#include "ptx/lane.cuh"
 
 /// Flash attention over dense K and V of every head (docs/kernels/expand.md, docs/kernels/prefill_varlen.md).
 ///
@@ -61,6 +62,8 @@ struct Traits {
     Pieces pieces[(kDqk + kDv) / 8];
     Reach reach[kWarps];
     Work work;
+    int careful[kWarps];  // pivots come from maxima, tile by tile
+    int redo, again;      // what was hoped did not hold; this is the second time
   };
 };
 
@@ -189,7 +192,8 @@ __device__ __forceinline__ Reach reach_of(const AttendParams& p, const Segment& 
 /// sinks before `sinks`.
 template <int kRowTiles, int kBlockN>
 __device__ __forceinline__ void mask_scores(Scores<kRowTiles, kBlockN>& s, const AttendParams& p,
-                                            const Work& work, int tile, int first_position, int lane) {
+                                            const Work& work, int tile, int first_position) {
+  const int lane = ptx::lane_now();
   const int end = work.span.end, first = tile + (lane & 3) * 2;
   if (p.segments.topk > 0) {
     const std::uint8_t* const valid = p.valid + (work.segment.first_row - p.chunk_begin);
@@ -225,7 +229,8 @@ __device__ __forceinline__ void mask_scores(Scores<kRowTiles, kBlockN>& s, const
 template <class Tr>
 __device__ __forceinline__ void store_rows(const AttendParams& p, const Segment& segment,
                                            RowState<Tr::kRowTiles, Tr::kDv>& state, int warp_query, int head,
-                                           int split, int lane) {
+                                           int split) {
+  const int lane = ptx::lane_now();
   using T = typename Tr::T;
 #pragma unroll
   for (int mt = 0; mt < Tr::kRowTiles; ++mt) {
@@ -272,11 +277,11 @@ template <class Tr>
 __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_constant__ AttendParams p) {
   using T = typename Tr::T;
   constexpr int kRows = 16 * Tr::kRowTiles;  // of a warp
+  constexpr bool kHopeful = std::is_same_v<T, __nv_bfloat16>;
   extern __shared__ __align__(16) unsigned char shared_bytes[];
   auto& shared = *reinterpret_cast<typename Tr::Shared*>(shared_bytes);
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 
-  int tile = 0;
   {
     // Long tiles first; the tiles of a head follow each other, so that its K and V stay in the L2.
     long long block = blockIdx.x;
@@ -288,11 +293,14 @@ __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_consta
     const Segment segment = kernels::expand::segment_at(p.segments, static_cast<int>(block / p.splits));
     if (first_query >= segment.q_len) return;
     const Span span = span_of<Tr::kBlockM>(p, segment, first_query, split);
-    tile = next_tile<Tr::kBlockN>(span, span.begin);
-    if (tile < span.end)
+    if (span.begin < span.end)
       copy_queries<T, Tr::kBlockM, Tr::kDqk, Tr::kThreads>(shared.q, p, segment, head, first_query);
     make_pieces<Tr>(shared, p, segment, head);
-    if (threadIdx.x == 0) shared.work = {segment, span, head, split, first_query};
+    if (threadIdx.x == 0) {
+      shared.work = {segment, span, head, split, first_query};
+      shared.redo = shared.again = 0;
+    }
+    shared.careful[warp] = 1;
     const int query = first_query + warp * kRows;
     shared.reach[warp] =
         reach_of(p, segment, span, segment.kv_len - segment.q_len + query, min(kRows, segment.q_len - query));
@@ -306,29 +314,44 @@ __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_consta
   };
 
   RowState<Tr::kRowTiles, Tr::kDv> state;
-  state.clear();
-  if (tile < shared.work.span.end) copy_tile(tile, 0);
-  int stage = 0;
-  while (tile < shared.work.span.end) {
-    ptx::cp_async_wait<0>();
-    __syncthreads();  // this tile has landed for all; nobody still reads the other stage
-    const int following = next_tile<Tr::kBlockN>(shared.work.span, tile + Tr::kBlockN);
-    if (following < shared.work.span.end) copy_tile(following, stage ^ 1);
-    const Reach reach = shared.reach[warp];
-    if (tile < reach.none) {
-      Scores<Tr::kRowTiles, Tr::kBlockN> s;
-      score_tile<T, Tr::kDqk, Tr::kRowTiles, Tr::kBlockN>(s, &shared.q[warp * kRows][0],
-                                                          &shared.k[stage][0][0], lane);
-      if (tile < reach.all_begin || tile + Tr::kBlockN > reach.all_end)
-        mask_scores<Tr::kRowTiles, Tr::kBlockN>(s, p, shared.work, tile, reach.position, lane);
-      softmax_step<Tr::kRowTiles, Tr::kBlockN, Tr::kDv>(s, state, p.score_scale);
-      value_tile<T, Tr::kDv, Tr::kRowTiles, Tr::kBlockN>(s, state, &shared.v[stage][0][0], lane);
+#pragma unroll 1
+  while (true) {
+    state.clear();
+    int tile = next_tile<Tr::kBlockN>(shared.work.span, shared.work.span.begin), stage = 0;
+    if (tile < shared.work.span.end) copy_tile(tile, 0);
+    while (tile < shared.work.span.end) {
+      ptx::cp_async_wait<0>();
+      __syncthreads();  // this tile has landed for all; nobody still reads the other stage
+      const int following = next_tile<Tr::kBlockN>(shared.work.span, tile + Tr::kBlockN);
+      if (following < shared.work.span.end) copy_tile(following, stage ^ 1);
+      if (tile < shared.reach[warp].none) {
+        if (kHopeful && lower_sums<Tr::kRowTiles, Tr::kDv>(state)) shared.redo = 1;
+        Scores<Tr::kRowTiles, Tr::kBlockN> s;
+        score_tile<T, Tr::kDqk, Tr::kRowTiles, Tr::kBlockN>(s, &shared.q[warp * kRows][0],
+                                                            &shared.k[stage][0][0], lane);
+        const Reach reach = shared.reach[warp];
+        const bool whole = tile >= reach.all_begin && tile + Tr::kBlockN <= reach.all_end;
+        if (!whole) mask_scores<Tr::kRowTiles, Tr::kBlockN>(s, p, shared.work, tile, reach.position);
+        if (!kHopeful || !whole || shared.careful[warp] != 0) {
+          const bool blind = raise_pivots<Tr::kRowTiles, Tr::kBlockN, Tr::kDv>(s, state, p.score_scale);
+          if (kHopeful) shared.careful[warp] = blind || shared.again != 0 ? 1 : 0;
+        }
+        weigh<Tr::kRowTiles, Tr::kBlockN, Tr::kDv>(s, state, p.score_scale);
+        value_tile<T, Tr::kDv, Tr::kRowTiles, Tr::kBlockN>(s, state, &shared.v[stage][0][0], lane);
+      }
+      tile = following;
+      stage ^= 1;
     }
-    tile = following;
-    stage ^= 1;
+    if (!kHopeful || shared.again != 0) break;
+    if (lower_sums<Tr::kRowTiles, Tr::kDv>(state)) shared.redo = 1;
+    __syncthreads();
+    if (shared.redo == 0) break;
+    __syncthreads();  // all have read `again`
+    shared.again = 1;
+    shared.careful[warp] = 1;
   }
   store_rows<Tr>(p, shared.work.segment, state, shared.work.first_query + warp * kRows, shared.work.head,
-                 shared.work.split, lane);
+                 shared.work.split);
 }
 
 }  // namespace mla::MLA_ARCH_NS::flash

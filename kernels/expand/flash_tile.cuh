@@ -18,12 +18,13 @@ inline constexpr int kPad = 8;
 inline constexpr float kNegativeInfinity = -__builtin_huge_valf();
 inline constexpr float kLag = 8.0F;
 inline constexpr float kNoPivot = -1e38F;  // finite, so that -inf - pivot is -inf and not NaN
+inline constexpr float kLargeSum = 0x1p24F, kHopelessSum = 0x1p64F;
 
 /// Running state of one warp's rows. Element (mt, half) of the per-row arrays is row 16 mt + 8 half + lane / 4.
 template <int kRowTiles, int kDv>
 struct RowState {
   float out[kRowTiles][kDv / 8][4];  // accumulator fragments of O, not yet divided by the sum
-  float pivot[kRowTiles][2];         // pivot: a score, in units of log2, that none exceeds by more than kLag
+  float pivot[kRowTiles][2];         // pivot: a score, in units of log2, that none exceeds by much
   float sum[kRowTiles][2];           // this lane's share of the sum of exp2(score - pivot)
 
   __device__ void clear() {
@@ -80,15 +81,34 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffU, x, 2);
 }
 
-/// Turns scores (masked ones -inf) into weights exp2((score - pivot) scale). The pivot is the row's maximum when it was last
-/// raised: it lags until some row of the warp has outgrown its own by a factor of 2^8 in the weights, so that what was
-/// accumulated is rescaled a few times in all, not once a tile. f16 weights hold 2^16, sums and outputs are f32.
-/// A row without a visible key keeps kNoPivot and sum 0. NaN scores make the row's sum NaN.
+/// Rescales what was accumulated to new pivots, in units of log2.
+template <int kRowTiles, int kDv>
+__device__ __forceinline__ void move_pivots(RowState<kRowTiles, kDv>& state,
+                                            const float (&to)[kRowTiles][2]) {
+#pragma unroll
+  for (int mt = 0; mt < kRowTiles; ++mt) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float shrink = ptx::ex2(state.pivot[mt][half] - to[mt][half]);
+      state.pivot[mt][half] = to[mt][half];
+      state.sum[mt][half] *= shrink;
+#pragma unroll
+      for (int nt = 0; nt < kDv / 8; ++nt) {
+        state.out[mt][nt][2 * half] *= shrink;
+        state.out[mt][nt][2 * half + 1] *= shrink;
+      }
+    }
+  }
+}
+
+/// Before weigh(): raises the pivots to the rows' maxima if some row of the warp has outgrown its own by a factor of 2^kLag
+/// in the weights, so that what was accumulated is rescaled a few times in all, not once a tile. f16 weights hold 2^16.
+/// True if some row has not seen a key yet: it keeps kNoPivot and sum 0.
 template <int kRowTiles, int kBlockN, int kDv>
-__device__ __forceinline__ void softmax_step(Scores<kRowTiles, kBlockN>& s, RowState<kRowTiles, kDv>& state,
-                                             float scale) {
+__device__ __forceinline__ bool raise_pivots(const Scores<kRowTiles, kBlockN>& s,
+                                             RowState<kRowTiles, kDv>& state, float scale) {
   float top[kRowTiles][2];
-  bool outgrown = false;
+  bool outgrown = false, blind = false;
 #pragma unroll
   for (int mt = 0; mt < kRowTiles; ++mt) {
 #pragma unroll
@@ -97,28 +117,20 @@ __device__ __forceinline__ void softmax_step(Scores<kRowTiles, kBlockN>& s, RowS
 #pragma unroll
       for (int nt = 0; nt < kBlockN / 8; ++nt)
         most = fmaxf(most, fmaxf(s[mt][nt][2 * half], s[mt][nt][2 * half + 1]));
-      top[mt][half] = quad_max(most);
-      outgrown |= top[mt][half] * scale > state.pivot[mt][half] + kLag;
+      top[mt][half] = fmaxf(quad_max(most) * scale, state.pivot[mt][half]);
+      outgrown |= top[mt][half] > state.pivot[mt][half] + kLag;
+      blind |= top[mt][half] == kNoPivot;
     }
   }
-  if (__any_sync(0xffffffffU, outgrown)) {
-#pragma unroll
-    for (int mt = 0; mt < kRowTiles; ++mt) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const float before = state.pivot[mt][half];
-        const float now = fmaxf(before, top[mt][half] * scale);
-        const float shrink = ptx::ex2(before - now);
-        state.pivot[mt][half] = now;
-        state.sum[mt][half] *= shrink;
-#pragma unroll
-        for (int nt = 0; nt < kDv / 8; ++nt) {
-          state.out[mt][nt][2 * half] *= shrink;
-          state.out[mt][nt][2 * half + 1] *= shrink;
-        }
-      }
-    }
-  }
+  if (__any_sync(0xffffffffU, outgrown)) move_pivots<kRowTiles, kDv>(state, top);
+  return __any_sync(0xffffffffU, blind) != 0;
+}
+
+/// Turns scores (masked ones -inf) into weights exp2(score scale - pivot) and adds them up. NaN scores make the row's sum
+/// NaN.
+template <int kRowTiles, int kBlockN, int kDv>
+__device__ __forceinline__ void weigh(Scores<kRowTiles, kBlockN>& s, RowState<kRowTiles, kDv>& state,
+                                      float scale) {
 #pragma unroll
   for (int mt = 0; mt < kRowTiles; ++mt) {
 #pragma unroll
@@ -136,6 +148,30 @@ __device__ __forceinline__ void softmax_step(Scores<kRowTiles, kBlockN>& s, RowS
       state.sum[mt][half] = sum;
     }
   }
+}
+
+/// In place of raise_pivots() where weights may be as large as f32 holds: looks at the sums alone. True if some sum says
+/// that the pivot lagged too far behind for that, so that all must be done again with raise_pivots().
+template <int kRowTiles, int kDv>
+__device__ __forceinline__ bool lower_sums(RowState<kRowTiles, kDv>& state) {
+  bool large = false;
+#pragma unroll
+  for (int mt = 0; mt < kRowTiles; ++mt)
+    large |= !(state.sum[mt][0] <= kLargeSum) | !(state.sum[mt][1] <= kLargeSum);
+  if (!__any_sync(0xffffffffU, large)) return false;
+  float to[kRowTiles][2];
+  bool hopeless = false;
+#pragma unroll
+  for (int mt = 0; mt < kRowTiles; ++mt) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float sum = quad_max(state.sum[mt][half]);
+      to[mt][half] = state.pivot[mt][half] + (sum > kLargeSum ? ceilf(log2f(sum)) : 0.0F);
+      hopeless |= !(state.sum[mt][half] <= kHopelessSum);
+    }
+  }
+  move_pivots<kRowTiles, kDv>(state, to);
+  return __any_sync(0xffffffffU, hopeless) != 0;
 }
 
 template <class T>

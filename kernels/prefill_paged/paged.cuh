@@ -203,13 +203,14 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
       Scores<1, Tr::kBlockN> s;
       flash::score_tile<T, Tr::kDqk, 1, Tr::kBlockN>(s, &shared.q[warp * 16][0], &shared.k[0][0], lane);
       if (tile < reach.all_begin || tile + Tr::kBlockN > reach.all_end)
-        flash::mask_scores<1, Tr::kBlockN>(s, a, shared.work, tile, reach.position, lane);
-      flash::softmax_step<1, Tr::kBlockN, Tr::kDv>(s, state, a.score_scale);
+        flash::mask_scores<1, Tr::kBlockN>(s, a, shared.work, tile, reach.position);
+      flash::raise_pivots<1, Tr::kBlockN, Tr::kDv>(s, state, a.score_scale);
+      flash::weigh<1, Tr::kBlockN, Tr::kDv>(s, state, a.score_scale);
       flash::value_tile<T, Tr::kDv, 1, Tr::kBlockN>(s, state, &shared.v[0][0], lane);
     }
     tile = flash::next_tile<Tr::kBlockN>(span, tile + Tr::kBlockN);
   }
-  flash::store_rows<typename Tr::Base>(a, segment, state, warp_query, head, 0, lane);
+  flash::store_rows<typename Tr::Base>(a, segment, state, warp_query, head, 0);
 }
 
 }  // namespace mla::MLA_ARCH_NS::prefill_paged

@@ -39,7 +39,7 @@ TEST_F(BenchErrors, Usage) {
   expect({"list"}, 2, {"what"});
   expect({"list", "gpu"}, 2, {"'gpu'", "gpus"});
   expect({"list", "gpus", "--explain", "x"}, 2, {"--explain"});
-  expect({"list", "backends", "-o", "xml"}, 2, {"'xml'", "table, json, csv and md"});
+  expect({"list", "backends", "-o", "xml"}, 2, {"'xml'", "table, json, csv, md and html"});
   expect({"list", "backends", "--color", "red"}, 2, {"'red'", "never"});
   expect({"--completion", "tcsh"}, 2, {"'tcsh'", "bash"});
   expect({"--config-dir", "/nonexistent", "list", "axes"}, 2, {"/nonexistent"});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 
+#include "../peers/python.hpp"
 #include "bench_fixture.hpp"
 #include "report/record.hpp"
 
@@ -310,6 +311,46 @@ TEST_F(BenchRuns, APluginIsMeasuredBesideTheBuiltIn) {
   EXPECT_EQ(wrong.exit_code, 1) << "a wrong result is no time";
   EXPECT_NE(wrong.out.find("1 wrong"), std::string::npos) << wrong.out;
   EXPECT_EQ(bench({"list", "backends", "--plugin", "/nonexistent.so"}).exit_code, 2);
+}
+
+TEST_F(BenchRuns, APeerIsMeasuredBesideTheBuiltIn) {
+  const std::string python = mla::test::python_with("numpy");
+  if (python.empty()) GTEST_SKIP() << "no Python 3 with numpy was found";
+  const std::string peer = python + " " + MLA_SOURCE_DIR + "/peers/numpy_mla.py";
+  const RunResult r = bench(small_run({"--peer", peer, "--out", "a"}));
+  ASSERT_EQ(r.exit_code, 0) << r.err << r.out;
+  const RunFile run = mla::report::read_run(file("a/run.jsonl"));
+  ASSERT_EQ(run.records.size(), 3U);
+  const auto& record = *std::ranges::find(run.records, "peer:" + peer, &mla::report::BenchRecord::backend);
+  EXPECT_EQ(record.status, "ok") << record.reason;
+  EXPECT_EQ(record.verified, "sample");
+  EXPECT_EQ(record.origin, "peer");
+  EXPECT_GT(*record.time_us, 0);
+  EXPECT_EQ(record.samples_us.size(), static_cast<std::size_t>(record.n));
+  EXPECT_GT(*record.of_floor, 0);
+  // A peer that gives wrong results gets no time; one that is not there is a usage error.
+  EXPECT_EQ(bench(small_run({"--peer", "./none.py", "--out", "none"})).exit_code, 2);
+}
+
+TEST_F(BenchRuns, TuneWritesWhatTheSelectorReads) {
+  Args args = small_run({"--out", "a"});
+  std::ranges::replace(args, "warm", "cold");
+  ASSERT_EQ(bench(args).exit_code, 0);
+  const RunResult tuned = bench({"tune", "a", "--to", "table.json", "-o", "json"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  const RunFile run = mla::report::read_run(file("a/run.jsonl"));
+  const auto fastest =
+      std::ranges::min_element(run.records, {}, [](const mla::report::BenchRecord& r) { return *r.time_us; });
+  EXPECT_NE(tuned.out.find("\"best\": \"" + fastest->backend + "\""), std::string::npos) << tuned.out;
+  const RunResult listed =
+      bench({"list", "backends", "--explain", fastest->key, "--selector", "table.json", "-o", "csv"});
+  ASSERT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_NE(listed.out.find(fastest->backend + "," + fastest->strategy + ",true,true,true"),
+            std::string::npos)
+      << listed.out;
+  EXPECT_EQ(bench({"tune", "a", "--to", "table.json"}).exit_code, 2) << "nothing is overwritten";
+  EXPECT_EQ(bench({"tune", "a", "--where", "caches=warm"}).exit_code, 2) << "nothing to choose from";
+  EXPECT_EQ(bench({"list", "models", "--selector", "table.json"}).exit_code, 2);
 }
 
 TEST_F(BenchRuns, DescribedGpusAreModelledAndSaidToBe) {

@@ -53,6 +53,14 @@ TEST(Text, JoinSplitLower) {
 TEST(Text, QuotedCannotFloodOrRepaintATerminal) {
   EXPECT_EQ(text::quoted("plain"), "'plain'");
   EXPECT_EQ(text::quoted("a\x1b[31m\n\x7f"), "'a\\x1b[31m\\x0a\\x7f'");
+  EXPECT_EQ(text::quoted("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), "'\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80'");
+  // Not UTF-8: a lone byte, a cut sequence, an overlong slash, a surrogate, beyond the last code point; and a C1 control.
+  EXPECT_EQ(text::quoted("\xff"), "'\\xff'");
+  EXPECT_EQ(text::quoted("\xe2\x82"), "'\\xe2\\x82'");
+  EXPECT_EQ(text::quoted("\xc0\xaf"), "'\\xc0\\xaf'");
+  EXPECT_EQ(text::quoted("\xed\xa0\x80"), "'\\xed\\xa0\\x80'");
+  EXPECT_EQ(text::quoted("\xf4\x90\x80\x80"), "'\\xf4\\x90\\x80\\x80'");
+  EXPECT_EQ(text::quoted("\xc2\x9b"), "'\\xc2\\x9b'");
   EXPECT_EQ(text::quoted(std::string(60, 'a')), "'" + std::string(60, 'a') + "'");
   EXPECT_EQ(text::quoted(std::string(61, 'a')), "'" + std::string(60, 'a') + "...'");
 }

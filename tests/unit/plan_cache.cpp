@@ -31,12 +31,15 @@ TEST(PlanCache, OneRowOfDeepSeekV3InEveryFormat) {
       {"fp8_ds_mla", 656},    // 512 + 4 x 4 + 64 x 2
       {"nvfp4_ds_mla", 432},  // 256 + 32 + 16 + 128
       {"q8_0", 612},          // 576 x 34 / 32
+      {"q6_0", 468},          // 576 x 26 / 32
       {"q5_1", 432},          // 576 x 24 / 32
       {"q5_0", 396},          // 576 x 22 / 32
       {"q4_1", 360},          // 576 x 20 / 32
       {"q4_0", 324},          // 576 x 18 / 32
       {"iq4_nl", 324},        //
       {"nvfp4", 324},         // 576 x 9 / 16
+      {"fp4_e2m1", 324},      //
+      {"int8", 576},          //
   };
   for (const auto& c : cases) {
     const auto parts = cache_parts(v3, v3.layers[0], find_kv_format(c.format), find_engine("none"));

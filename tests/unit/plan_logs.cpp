@@ -2,6 +2,7 @@
 // Published cases, log excerpts and traces: what the planner makes of numbers that real engines printed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <sstream>
@@ -151,6 +152,37 @@ TEST(PlanCases, InputsThatCannotBeAreSentences) {
   has(R"({"max_model_len": 1e300, "available_kv_gib_per_rank": 1.0})", "max_model_len");
   has(R"({"block_size": 20, "available_kv_gib_per_rank": 1.0})", "multiple of 8");
   has(R"({"mamba_cache_mode": "some", "available_kv_gib_per_rank": 1.0})", "none, align and all");
+}
+
+TEST(PlanCases, WeightsOfExpertsAndOfTheRest) {
+  // DeepSeek-V3 at TP8 with NVFP4 experts and fp8 attention and dense FFNs: 45.99 GiB.
+  const std::string text =
+      R"([{"id": "a", "model": "v3", "config": {"attention": "mla", "num_hidden_layers": 61,
+    "num_attention_heads": 128, "q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+    "v_head_dim": 128, "hidden_size": 7168, "first_k_dense_replace": 3, "n_routed_experts": 256, "n_shared_experts": 1,
+    "num_experts_per_tok": 8, "moe_intermediate_size": 2048, "intermediate_size": 18432, "vocab_size": 129280,
+    "max_position_embeddings": 163840}, "engine": {"name": "vllm", "version": "0.11"},
+    "inputs": {"tp": 8, "weight_dtype": "nvfp4 experts + fp8"}, "expected": {"weights_gib": 45.99}}])";
+  EXPECT_EQ(check_case(spec::parse_cases(text, "test").front()).front().verdict, Verdict::kAgrees);
+}
+
+TEST(PlanCases, TotalsAndPaddedContexts) {
+  const auto verdict = [](const std::string& engine, const std::string& inputs, const std::string& expected) {
+    const std::string text =
+        R"([{"id": "a", "model": "m", "config": {"attention": "gqa", "num_hidden_layers": 32,
+      "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128}, "engine": {"name": ")" +
+        engine + R"("}, "inputs": )" + inputs + R"(, "expected": )" + expected + "}]";
+    return check_case(spec::parse_cases(text, "test").front()).front().verdict;
+  };
+  // 40 GiB over 4 ranks: 10 GiB / (32,768 B x 16) = 20,480 blocks of 16.
+  EXPECT_EQ(verdict("vllm", R"({"tp": 4, "available_kv_gib_total": 40.0, "block_size": 16})",
+                    R"({"num_blocks": 20480})"),
+            Verdict::kAgrees);
+  // llama.cpp pads 1000 to 1024 cells: 1024 x 131,072 B = 128 MiB; Ollama is llama.cpp.
+  EXPECT_EQ(verdict("llama.cpp", R"({"n_ctx": 1000})", R"({"kv_mib": 128.0})"), Verdict::kAgrees);
+  EXPECT_EQ(verdict("ollama", R"({"n_ctx": 1000})", R"({"kv_mib": 128.0})"), Verdict::kAgrees);
+  // LMCache: a chunk of 256 tokens is 32 MiB.
+  EXPECT_EQ(verdict("lmcache", R"({"kv_tokens": 256})", R"({"kv_mib": 32.0})"), Verdict::kAgrees);
 }
 
 TEST(PlanCases, DraftersAddTheirLayers) {
@@ -313,6 +345,26 @@ TEST(PlanExplain, NearMissesSayHowFar) {
   }
 }
 
+TEST(PlanExplain, TheArithmeticIsSaid) {
+  const auto said = [](const char* file, const char* model, const char* part) {
+    const Explanation out = explain(read_log(log_text(file)), load_model(model));
+    const bool found = std::any_of(out.sentences.begin(), out.sentences.end(), [&](const std::string& one) {
+      return one.find(part) != std::string::npos;
+    });
+    EXPECT_TRUE(found) << file << ": " << part << " is not in " << out.sentences.at(1);
+  };
+  // 61 x 1,152 B x 64
+  said("vllm_kimi_k2_tp8.log", "kimi-k2-thinking",
+       "a block of 64 tokens takes 4,497,408 B on a rank: a token takes 61 layers x (512 + 64) x 2 B; the "
+       "engine "
+       "logs blocks x 64 as tokens");
+  said("vllm_dcp8.log", "deepseek-r1", "blocks x 64 x dcp 8");
+  said("vllm_v3_concurrency_tokens.log", "deepseek-v3", "int(concurrency x maximum length)");
+  said("vllm_kimi_linear_tp2.log", "kimi-linear", "blocks // 4 groups x 960");
+  said("sglang_v32_dp8.log", "deepseek-v3.2", "61 layers x (128 + 4 scale) B");
+  said("ik_llama_r1_q8.log", "deepseek-r1", "61 layers x (512 + 64) x 34/32 B");
+}
+
 TEST(PlanExplain, ANumberAloneSaysWhatItWouldMean) {
   // 715,072 x 70,272 B = 46.798 GiB, half of it in fp8, 61 x 656 B a token = 26.65 GiB in fp8_ds_mla.
   const Explanation tokens = explain(read_log("GPU KV cache size: 715,072 tokens"), test::kimi_k2());
@@ -324,6 +376,11 @@ TEST(PlanExplain, ANumberAloneSaysWhatItWouldMean) {
   EXPECT_NE(budget.sentences.at(1).find("10.00 GiB hold 81,920 tokens as bf16, 163,840 tokens as fp8"),
             std::string::npos)
       << budget.sentences.at(1);
+  // Kimi-Linear on one GPU: pages of 1920 x 1,152 B, 7 a block, a quarter of the blocks for each group:
+  // 2.30 GiB / (7 x 1,152 x 4) = 76,562.7 tokens.
+  const Explanation hybrid = explain(read_log("Available KV cache memory: 2.30 GiB"), test::kimi_linear());
+  EXPECT_NE(hybrid.sentences.at(1).find("2.30 GiB hold 76,562 tokens as bf16"), std::string::npos)
+      << hybrid.sentences.at(1);
 }
 
 TEST(PlanExplain, ALineOfAnotherModelIsNotExplained) {
@@ -424,39 +481,6 @@ TEST(PlanLengths, FormsOfATrace) {
   bad("{\"prompt_len\": 5}\n", {"line 1", "output_len"});
   bad("{\"prompt_len\": 5.5, \"output_len\": 1}\n", {"whole number"});
   bad("{\"prompt_len\": 5,\n", {"line 1", "JSON"});
-}
-
-TEST(PlanLengths, EqualRequestsAreThePlan) {
-  // All requests 4096 long: expected concurrency is usable blocks / 64, and nothing is wasted.
-  const PlanRequest request = test::logged_budget("vllm", test::gib(40), 4096);
-  const std::vector<RequestLengths> trace(50, {4000, 96});
-  const LengthReport report = plan_lengths(test::deepseek_v3(), request, trace);
-  const std::int64_t usable = test::gib(40) / (70272 * 64) - 1;
-  EXPECT_NEAR(report.at_full_length, static_cast<double>(usable) / 64, 1e-9);
-  EXPECT_EQ(report.tail, usable / 64);
-  EXPECT_EQ(report.worst_case, usable / 64);
-  EXPECT_EQ(report.paging_waste, 0);
-  EXPECT_EQ(report.too_long, 0);
-  EXPECT_EQ(report.p50, 4096);
-  EXPECT_GE(report.running, report.at_full_length - 1e-9);
-}
-
-TEST(PlanLengths, MixedRequestsByHand) {
-  // Lengths 64 and 65 in blocks of 64: 1 and 2 blocks; mean 1.5; 129 tokens in 192 slots.
-  const PlanRequest request = test::logged_budget("vllm", 70272LL * 64 * 101, 4096);
-  const std::vector<RequestLengths> trace{{60, 4}, {61, 4}};
-  const LengthReport report = plan_lengths(test::deepseek_v3(), request, trace);
-  EXPECT_DOUBLE_EQ(report.at_full_length, 100 / 1.5);
-  EXPECT_DOUBLE_EQ(report.paging_waste, 1 - 129.0 / 192);
-  EXPECT_DOUBLE_EQ(report.mean, 64.5);
-  // n x 1.5 + 2.3263 x 0.5 x sqrt(n) <= 100: n = 60.58
-  EXPECT_EQ(report.tail, 60);
-  // At half of the answer, 62 and 63 tokens: one block each.
-  EXPECT_DOUBLE_EQ(report.running, 100);
-  const std::vector<RequestLengths> long_one{{4096, 1}, {10, 10}};
-  EXPECT_EQ(plan_lengths(test::deepseek_v3(), request, long_one).too_long, 1);
-  expect_error([&] { return plan_lengths(test::deepseek_v3(), request, {}); }, ErrorCode::kInvalidArgument,
-               {"no request"});
 }
 
 }  // namespace

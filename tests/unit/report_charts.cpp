@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Charts and the HTML page: the numbers reach them, hostile text does not get out of its place, gnuplot accepts the scripts.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "expect_error.hpp"
 #include "report/chart.hpp"
@@ -79,12 +81,18 @@ TEST(Gnuplot, DrawsEveryChart) {
 }
 
 TEST(Gnuplot, NamesCannotEndTheirQuotes) {
-  EXPECT_EQ(gnuplot_quoted("a\"; system(\"x\nb\\"), "\"a\\\"; system(\\\"x b\\\\\"");
+  EXPECT_EQ(gnuplot_quoted("a'; system('x\nb\\"), "'a''; system(''x b\\'");
   if (!have_gnuplot()) GTEST_SKIP() << "gnuplot is not installed";
+  const std::filesystem::path mark =
+      std::filesystem::temp_directory_path() / ("mla-hostile-" + std::to_string(getpid()));
   std::vector<BenchRecord> records = sample();
-  records[0].backend = "`touch /tmp/mla-hostile` \" $ \\";
+  records[0].backend = "`touch " + mark.string() + "` ' \" $ \\";
   EXPECT_NO_THROW(static_cast<void>(run_gnuplot(roofline_script(records, Picture::kSvg))));
   EXPECT_NO_THROW(static_cast<void>(run_gnuplot(speedup_script(speedup_table(records), Picture::kSvg))));
+  EXPECT_NO_THROW(static_cast<void>(run_gnuplot(
+      line_script(make_panels(record_table(records, true), {}), "kv", "time us", Picture::kSvg))));
+  EXPECT_FALSE(std::filesystem::exists(mark)) << "a name was run as a command";
+  std::filesystem::remove(mark);
 }
 
 TEST(Charts, RefuseWhatCannotBeDrawn) {

@@ -51,6 +51,32 @@ PointChange one(std::vector<double> base, std::vector<double> now, double thresh
   return compare_runs(b, n, threshold).points.at(0);
 }
 
+/// Every second sample of records, times a factor.
+std::vector<BenchRecord> half(const std::vector<BenchRecord>& records, std::size_t first, double factor) {
+  std::vector<BenchRecord> result = records;
+  for (BenchRecord& r : result) {
+    std::vector<double> kept;
+    for (std::size_t i = first; i < r.samples_us.size(); i += 2) kept.push_back(r.samples_us[i] * factor);
+    r.samples_us = std::move(kept);
+  }
+  return result;
+}
+
+TEST(Compare, JudgesSlowdownsOfSamplesRecordedOnAGpu) {
+  // 22 to 101 samples a point from one H200: two halves of them are two measurements of the same thing.
+  const RunFile run = read_run(std::string(MLA_TEST_DATA) + "/data/bench/h200.jsonl");
+  ASSERT_EQ(run.records.size(), 12U);
+  const std::vector<BenchRecord> base = half(run.records, 0, 1);
+  const auto count = [&](double factor, Change change) {
+    const std::vector<BenchRecord> now = half(run.records, 1, factor);
+    return compare_runs(base, now, 0.03).count(change);
+  };
+  EXPECT_EQ(count(1.05, Change::kSlower), 12);
+  EXPECT_EQ(count(1.005, Change::kSame), 12);
+  EXPECT_EQ(count(1.0, Change::kSame), 12);
+  EXPECT_EQ(count(1 / 1.05, Change::kFaster), 12);
+}
+
 TEST(Compare, FlagsFivePercentAndNotHalfAPercent) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(seed);

@@ -329,6 +329,14 @@ struct RuntimeMemory {
   std::optional<std::int64_t> activations, graphs, other;
 };
 
+/// Weights as a checkpoint really stores them: every line whose key begins with `prefix` is multiplied by real / estimated, both
+/// of the whole model. Nothing estimated: `real` bytes more on every rank.
+struct WeightScale {
+  std::string prefix{};  ///< "weights.attention"
+  std::int64_t real = 0, estimated = 0;
+  std::string source{};  ///< the file
+};
+
 struct PlanRequest {
   std::string gpu_name{};
   std::int64_t gpu_memory_bytes = 0;
@@ -337,6 +345,7 @@ struct PlanRequest {
   KvFormat cache;
   WeightScheme weights;
   std::optional<std::int64_t> weight_bytes;  ///< per rank, instead of the estimate
+  std::vector<WeightScale> weight_scales{};  ///< the first prefix that fits counts
   std::vector<std::int64_t>
       cache_bytes;               ///< cache budget of a rank, instead of what is left: one, or one a stage
   int block = 0;                 ///< 0: the engine's default for this model

@@ -19,6 +19,7 @@
 #include "mla/random.hpp"        // IWYU pragma: export
 #include "mla/reference.hpp"     // IWYU pragma: export
 #include "mla/safetensors.hpp"   // IWYU pragma: export
+#include "mla/selector.hpp"      // IWYU pragma: export
 #include "mla/shape.hpp"         // IWYU pragma: export
 #include "mla/tensor.hpp"        // IWYU pragma: export
 #include "mla/version.hpp"       // IWYU pragma: export

@@ -32,6 +32,19 @@ enum class ErrorSource : std::uint8_t {
 /// "scores", "P rounding", "partials", "projection", "accumulation", "output rounding".
 [[nodiscard]] MLA_EXPORT std::string_view name_of(ErrorSource source) noexcept;
 
+/// The constants of judgement; docs/numerics.md says where each comes from. The programs read them from
+/// configs/verify/limits.json, which holds these very numbers.
+struct Limits {
+  double sigmas = 5.0;              ///< random rounding errors: limit in standard deviations
+  double score_units = 8.0;         ///< u of a score's error whatever its size: exp, log, the softmax's sum
+  double sum_base = 8.0;            ///< u of a sum over keys: sum_base + keys * sum_per_key
+  double sum_per_key = 1.0 / 16.0;  ///< one rounding an MMA step of 16 keys
+  double bias_floor = 0.02;         ///< bias that is never an alarm, in ulp
+  double bias_sigmas = 5.0;         ///< standard errors a mean may lie from 0
+  int bias_samples = 32;            ///< fewest rows, and fewest columns, for which a bias is judged
+  friend bool operator==(const Limits&, const Limits&) = default;
+};
+
 /// What a row may differ from the fp64 reference *before* it is rounded to the output type; compare_rows adds
 /// that last rounding element by element, so a row with budget 0 must be the reference rounded.
 struct RowBudget {
@@ -49,14 +62,14 @@ struct RowBudget {
 [[nodiscard]] MLA_EXPORT RowBudget row_budget(const reference::RowStats& stats,
                                               const RoundingProfile& profile, const AttentionShape& shape,
                                               double softmax_scale, std::span<const double> want,
-                                              double want_lse);
+                                              double want_lse, const Limits& limits = {});
 
 /// row_budget for every row of a reference result; `stats` of the form the kernel computes, [tokens, H].
 [[nodiscard]] MLA_EXPORT std::vector<RowBudget> row_budgets(const reference::AttentionOutput& want,
                                                             std::span<const reference::RowStats> stats,
                                                             const RoundingProfile& profile,
-                                                            const AttentionShape& shape,
-                                                            double softmax_scale);
+                                                            const AttentionShape& shape, double softmax_scale,
+                                                            const Limits& limits = {});
 
 /// What compare_rows may use beyond single rows.
 struct CompareOptions {
@@ -65,6 +78,8 @@ struct CompareOptions {
   /// Rows carry independent random inputs: pooled limits (whole case, each request, each head) and the bias
   /// check apply. False for crafted inputs, where equal rows have equal errors and nothing averages out.
   bool independent_rows = false;
+  bool keep_rows = false;  ///< fill ErrorReport::row_shares
+  Limits limits;           ///< of pools and bias
 };
 
 /// Outcome of a comparison. `worst_*` locate the element (or LSE) with the largest share of its budget.
@@ -88,6 +103,7 @@ struct ErrorReport {
   bool biased = false;        ///< one of the two lies outside what chance and drift allow
   std::string stage;          ///< what budget_share is of: "max", "rms", "lse", "pooled", "bias", "nan"
   ErrorSource dominant = ErrorSource::kOutput;  ///< largest term of the worst row's budget
+  std::vector<double> row_shares;               ///< each row's largest error / budget, if asked for
   [[nodiscard]] bool passed() const noexcept {
     return failed_rows == 0 && nan_mismatches == 0 && pooled_share <= 1 && !biased;
   }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "mla/backend.hpp"
+#include "core/selection.hpp"
 #include "mla/error.hpp"
 
 namespace mla {
@@ -55,15 +55,11 @@ std::vector<Candidate> candidates(const AttentionShape& shape, const Device& dev
   return answers;
 }
 
-const Backend& choose_backend(const AttentionShape& shape, const Device& device) {
-  const std::vector<Candidate> answers = candidates(shape, device);
-  const auto first =
-      std::find_if(answers.begin(), answers.end(), [](const Candidate& c) { return c.support.ok; });
-  if (first != answers.end()) return *first->backend;
+void throw_no_backend(const AttentionShape& shape, const Device& device, std::span<const Candidate> answers) {
   // The reason worth telling is that of a backend made for such a device.
   const bool gpu = device.vendor != "cpu";
-  auto told = std::find_if(answers.begin(), answers.end(),
-                           [gpu](const Candidate& c) { return c.backend->info().on_device == gpu; });
+  auto told =
+      std::ranges::find_if(answers, [gpu](const Candidate& c) { return c.backend->info().on_device == gpu; });
   if (told == answers.end()) told = answers.begin();
   if (told == answers.end()) throw Error(ErrorCode::kUnsupported, "this build has no backends");
   throw Error(ErrorCode::kUnsupported,

@@ -30,6 +30,22 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+/// Bytes of the UTF-8 character that `text` begins with; 0 for control characters and for bytes that are no UTF-8.
+std::size_t printable_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
+  const unsigned char lead = byte(0);
+  if (lead < 0x80) return lead < 0x20 || lead == 0x7F ? 0 : 1;
+  const std::size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+  std::uint32_t code = lead & (0x7FU >> length);
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+    code = code << 6U | (byte(i) & 0x3FU);
+  }
+  constexpr std::uint32_t kSmallest[] = {0, 0, 0xA0, 0x800, 0x10000};  // U+0080..U+009F are controls
+  const bool surrogate = code >= 0xD800 && code < 0xE000;
+  return lead < 0xC0 || code < kSmallest[length] || surrogate || code > 0x10FFFF ? 0 : length;
+}
+
 }  // namespace
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
@@ -83,15 +99,17 @@ std::string to_lower(std::string_view text) {
 std::string quoted(std::string_view text) {
   constexpr std::size_t kLongest = 60;
   std::string out = "'";
-  for (const char c : text.substr(0, kLongest)) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
+  std::size_t at = 0;
+  while (at < std::min(text.size(), kLongest)) {
+    const std::size_t length = printable_length(text.substr(at));
+    if (length > 0) {
+      out += text.substr(at, length);
     } else {
-      out += c;
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at]));
     }
+    at += std::max<std::size_t>(1, length);
   }
-  return out + (text.size() > kLongest ? "...'" : "'");
+  return out + (at < text.size() ? "...'" : "'");
 }
 
 std::string with_thousands(std::int64_t value) {

@@ -7,7 +7,6 @@
 
 #include "mla/error.hpp"
 #include "mla/numerics.hpp"
-#include "numerics/limits.hpp"
 #include "numerics/pools.hpp"
 
 namespace mla {
@@ -79,6 +78,8 @@ class Comparison {
 
   void end_row() {
     ++report_.rows;
+    if (options_.keep_rows) report_.row_shares.push_back(row_share_);
+    row_share_ = 0;
     if (row_failed_) ++report_.failed_rows;
   }
 
@@ -86,7 +87,7 @@ class Comparison {
     if (elements_ > 0) report_.rms = std::sqrt(squares_ / static_cast<double>(elements_));
     if (options_.independent_rows) {
       judge_pools(rows_, options_, report_);
-      judge_bias(rows_, columns_, dtype_, report_);
+      judge_bias(rows_, columns_, dtype_, options_.limits, report_);
     }
     return report_;
   }
@@ -118,7 +119,7 @@ class Comparison {
     const double error = std::sqrt(sums.squares / n);
     // The mean square of n rounding errors: ulp^2 / 12 give or take 0.894 / sqrt(n) of it, at most ulp^2 / 4.
     // Rounding an exact result is no chance: `forced` is what it must show.
-    const double chance = std::min(3.0, 1.0 + limits::kSigmas * 0.894 / std::sqrt(n));
+    const double chance = std::min(3.0, 1.0 + options_.limits.sigmas * 0.894 / std::sqrt(n));
     const double rounding = std::sqrt(std::max(sums.rounding / 12 * chance, sums.forced) / n);
     consider("rms", share_of(error, rounding, budget.rms), r, -2, error, budget.rms + rounding, budget);
     squares_ += sums.squares;
@@ -143,6 +144,7 @@ class Comparison {
   void consider(const char* stage, double share, std::int64_t r, std::int64_t c, double got, double want,
                 const RowBudget& budget) {
     if (share > 1) row_failed_ = true;
+    row_share_ = std::max(row_share_, share);
     if (report_.worst_row >= 0 && share <= report_.budget_share) return;
     if (report_.stage == "nan") return;
     report_.budget_share = share;
@@ -151,6 +153,7 @@ class Comparison {
 
   void mismatch(std::int64_t r, std::int64_t c, double got, double want, const RowBudget& budget) {
     row_failed_ = true;
+    row_share_ = std::numeric_limits<double>::infinity();
     if (report_.nan_mismatches++ > 0) return;  // the first one is the place to look at
     report_.budget_share = std::numeric_limits<double>::infinity();
     place("nan", r, c, got, want, budget);
@@ -174,6 +177,7 @@ class Comparison {
   std::vector<ColumnSample> columns_;
   double squares_ = 0;
   std::int64_t elements_ = 0;
+  double row_share_ = 0;
   bool row_failed_ = false;
 };
 

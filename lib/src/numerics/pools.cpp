@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "numerics/limits.hpp"
 
 namespace mla {
 namespace {
@@ -30,19 +29,19 @@ struct Pool {
   }
 
   /// What the mean square has beyond output rounding, against what it may have.
-  [[nodiscard]] double share() const {
+  [[nodiscard]] double share(double sigmas) const {
     if (rows == 0 || square <= rounding) return 0.0;
     // Each row's mean square may be as uneven as the square of a single normal number (all its channels moving
     // together), so its standard deviation is at most sqrt(2) times its mean; rows are independent.
-    const double chance = limits::kSigmas * std::sqrt(2 * expected_squared);
+    const double chance = sigmas * std::sqrt(2 * expected_squared);
     const double limit = std::sqrt(rounding + variance + chance) + std::sqrt(drift_squared);
     const double allowed = limit * limit - rounding;
     return allowed > 0 ? std::sqrt((square - rounding) / allowed) : std::numeric_limits<double>::infinity();
   }
 };
 
-void take(ErrorReport& report, const Pool& pool, std::string name) {
-  const double share = pool.share();
+void take(ErrorReport& report, const Pool& pool, double sigmas, std::string name) {
+  const double share = pool.share(sigmas);
   if (share <= report.pooled_share) return;
   report.pooled_share = share;
   report.pool = std::move(name);
@@ -69,9 +68,9 @@ double mean_of(std::span<const double> values) {
 struct Samples {
   std::vector<double> rows, columns;
   /// |mean| as a share of what chance and `drift` explain.
-  [[nodiscard]] double share(double drift) const {
+  [[nodiscard]] double share(double drift, const Limits& limits) const {
     const double spread = std::sqrt(variance_of_mean(rows) + variance_of_mean(columns));
-    return std::abs(mean_of(rows)) / (limits::kBiasFloor + drift + limits::kBiasSigmas * spread);
+    return std::abs(mean_of(rows)) / (limits.bias_floor + drift + limits.bias_sigmas * spread);
   }
 };
 
@@ -92,9 +91,10 @@ void judge_pools(std::span<const RowSample> rows, const CompareOptions& options,
     while (request < requests && token >= options.cu_seqlens_q[request + 1]) ++request;
     if (request < requests) by_request[request].add(rows[r]);
   }
-  take(report, all, "all rows");
-  for (std::size_t i = 0; i < requests; ++i) take(report, by_request[i], fmt::format("request {}", i));
-  for (std::size_t i = 0; i < heads; ++i) take(report, by_head[i], fmt::format("head {}", i));
+  const double z = options.limits.sigmas;
+  take(report, all, z, "all rows");
+  for (std::size_t i = 0; i < requests; ++i) take(report, by_request[i], z, fmt::format("request {}", i));
+  for (std::size_t i = 0; i < heads; ++i) take(report, by_head[i], z, fmt::format("head {}", i));
   if (report.pooled_share > report.budget_share) {
     report.budget_share = report.pooled_share;
     report.stage = "pooled";
@@ -102,7 +102,7 @@ void judge_pools(std::span<const RowSample> rows, const CompareOptions& options,
 }
 
 void judge_bias(std::span<const RowSample> rows, std::span<const ColumnSample> columns, DType out_dtype,
-                ErrorReport& report) {
+                const Limits& limits, ErrorReport& report) {
   Samples plain, shrink;
   double drift = 0;
   for (const RowSample& row : rows) {
@@ -121,9 +121,9 @@ void judge_bias(std::span<const RowSample> rows, std::span<const ColumnSample> c
   report.signed_bias = mean_of(plain.rows);
   report.magnitude_bias = mean_of(shrink.rows);
   const bool coarse = unit_roundoff(out_dtype) >= unit_roundoff(DType::kF16);
-  const auto fewest = static_cast<std::size_t>(limits::kBiasSamples);
+  const auto fewest = static_cast<std::size_t>(limits.bias_samples);
   if (!coarse || plain.rows.size() < fewest || plain.columns.size() < fewest) return;
-  const double share = std::max(plain.share(drift), shrink.share(drift));
+  const double share = std::max(plain.share(drift, limits), shrink.share(drift, limits));
   report.biased = share > 1;
   if (report.biased && share > report.budget_share) {
     report.budget_share = share;

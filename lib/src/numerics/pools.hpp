@@ -39,6 +39,6 @@ void judge_pools(std::span<const RowSample> rows, const CompareOptions& options,
 /// taken over rows and over columns and added. Only for output types whose last place stands far above the
 /// arithmetic (bf16, f16, e4m3). Fills signed_bias, magnitude_bias and biased.
 void judge_bias(std::span<const RowSample> rows, std::span<const ColumnSample> columns, DType out_dtype,
-                ErrorReport& report);
+                const Limits& limits, ErrorReport& report);
 
 }  // namespace mla

@@ -22,13 +22,13 @@ struct Term {
 
 /// Rounding errors are independent and bounded: `z` standard deviations, but never more than if all went one
 /// way.
-Term random_term(ErrorSource source, double unit, double max_spread, double rms_spread, double max_bound,
-                 double rms_bound) {
+Term random_term(ErrorSource source, double sigmas, double unit, double max_spread, double rms_spread,
+                 double max_bound, double rms_bound) {
   const double sigma = unit * limits::kUniform;
   Term term;
   term.source = source;
-  term.max = std::min(limits::kSigmas * sigma * max_spread, unit * max_bound);
-  term.rms = std::min(limits::kSigmas * sigma * rms_spread, unit * rms_bound);
+  term.max = std::min(sigmas * sigma * max_spread, unit * max_bound);
+  term.rms = std::min(sigmas * sigma * rms_spread, unit * rms_bound);
   term.sigma = sigma * rms_spread;
   return term;
 }
@@ -58,8 +58,9 @@ double max_of(std::span<const double> row) {
 class Row {
  public:
   Row(const reference::RowStats& stats, const RoundingProfile& profile, const AttentionShape& shape,
-      double scale, std::span<const double> want)
-      : stats_(stats),
+      double scale, std::span<const double> want, const Limits& limits)
+      : limits_(limits),
+        stats_(stats),
         profile_(profile),
         dims_(shape.dims),
         head_(shape.space == QuerySpace::kHead),
@@ -76,7 +77,7 @@ class Row {
     double steps =
         head_ ? dims_.qk_nope_head_dim + dims_.kv_lora_rank + dims_.qk_rope_head_dim : dims_.latent_width();
     return unit_ *
-           (limits::kScoreUnits + 2 * stats_.max_abs_score + walk(steps) * scale_ * stats_.max_rms_dot);
+           (limits_.score_units + 2 * stats_.max_abs_score + walk(steps) * scale_ * stats_.max_rms_dot);
   }
 
   /// Standard deviation of a score's error from operands stored in a coarser type: the absorbed query or the keys.
@@ -88,7 +89,7 @@ class Row {
   }
 
   [[nodiscard]] double lse(DType type, double want) const {
-    double allowed = score_arithmetic() + unit_ * walk(keys_) + limits::kSigmas * score_operands() +
+    double allowed = score_arithmetic() + unit_ * walk(keys_) + limits_.sigmas * score_operands() +
                      unit_roundoff(type) * std::abs(want);
     if (profile_.lse_from_rounded_p) allowed += unit_roundoff(profile_.probabilities);
     return allowed;
@@ -99,8 +100,8 @@ class Row {
     const double fixed = 2 * score_arithmetic();
     const double random = score_operands();
     Term term = systematic_term(ErrorSource::kScores, fixed * stats_.max_spread, fixed * stats_.rms_spread);
-    term.max += 2 * limits::kSigmas * random * stats_.max_spread;
-    term.rms += 2 * limits::kSigmas * random * stats_.rms_spread;
+    term.max += 2 * limits_.sigmas * random * stats_.max_spread;
+    term.rms += 2 * limits_.sigmas * random * stats_.rms_spread;
     term.sigma = random * stats_.rms_spread;
     return term;
   }
@@ -108,7 +109,7 @@ class Row {
   [[nodiscard]] Term probabilities() const {
     if (stats_.num_keys == 1) return {ErrorSource::kProbabilities};  // its weight is exactly 1
     Term term =
-        random_term(ErrorSource::kProbabilities, unit_roundoff(profile_.probabilities), stats_.max_p_round,
+        random_term(ErrorSource::kProbabilities, limits_.sigmas, unit_roundoff(profile_.probabilities), stats_.max_p_round,
                     stats_.rms_p_round, stats_.max_weighted_v, stats_.rms_weighted_v);
     if (profile_.probabilities == DType::kF16) {  // what lies below half of f16's smallest denormal is lost
       term.max += keys_ * 0x1p-25 * stats_.max_weighted_v;
@@ -119,7 +120,7 @@ class Row {
 
   [[nodiscard]] Term partials() const {
     if (!rounds(profile_.partials, profile_.accumulate)) return {ErrorSource::kPartials};
-    return random_term(ErrorSource::kPartials, unit_roundoff(profile_.partials),
+    return random_term(ErrorSource::kPartials, limits_.sigmas, unit_roundoff(profile_.partials),
                        stats_.max_p_round + out_max_, stats_.rms_p_round + out_rms_, stats_.max_weighted_v,
                        stats_.rms_weighted_v);
   }
@@ -133,7 +134,7 @@ class Row {
     Term sum, store;
     if (absorbed_) {
       sum = systematic_term(ErrorSource::kProjection, sums * stats_.max_up_round, sums * stats_.rms_up_round);
-      store = random_term(ErrorSource::kProjection, u, stats_.max_up_round, stats_.rms_up_round,
+      store = random_term(ErrorSource::kProjection, limits_.sigmas, u, stats_.max_up_round, stats_.rms_up_round,
                           stats_.max_up_dot, stats_.max_up_dot);
     } else {
       sum = systematic_term(ErrorSource::kProjection, sums * (stats_.max_p_round + out_max_),
@@ -141,7 +142,7 @@ class Row {
       // Equal values are rounded equally: what keys have in common errs together, however many there are.
       const double shared =
           stats_.max_weighted_v > 0 ? std::max(0.0, 1.0 - stats_.max_spread / stats_.max_weighted_v) : 0.0;
-      store = random_term(ErrorSource::kProjection, u, stats_.max_p_round + shared * stats_.max_weighted_v,
+      store = random_term(ErrorSource::kProjection, limits_.sigmas, u, stats_.max_p_round + shared * stats_.max_weighted_v,
                           stats_.rms_p_round + shared * stats_.rms_weighted_v, stats_.max_weighted_v,
                           stats_.rms_weighted_v);
     }
@@ -153,17 +154,22 @@ class Row {
 
   [[nodiscard]] Term accumulation() const {
     if (!head_ && stats_.num_keys == 1) return {ErrorSource::kAccumulation};
-    const double steps = unit_ * (limits::kSumBase + keys_ * limits::kSumPerKey);
-    return systematic_term(ErrorSource::kAccumulation, steps * (out_max_ + 2 * stats_.max_p_round),
-                           steps * (out_rms_ + 2 * stats_.rms_p_round));
+    const double steps = unit_ * (limits_.sum_base + keys_ * limits_.sum_per_key);
+    // Sums of single-precision subnormals lose half a place of those at every addition, however small they are.
+    const double tiny = profile_.accumulate == DType::kF64
+                            ? 0.0
+                            : limits::kTiniest * (limits_.sum_base + keys_ + (head_ ? dims_.kv_lora_rank : 0));
+    return systematic_term(ErrorSource::kAccumulation, tiny + steps * (out_max_ + 2 * stats_.max_p_round),
+                           tiny + steps * (out_rms_ + 2 * stats_.rms_p_round));
   }
 
   [[nodiscard]] double out_max() const noexcept { return out_max_; }
 
  private:
   /// How far the rounding errors of `steps` additions walk, in units of u times the largest partial sum.
-  static double walk(double steps) { return limits::kSigmas * limits::kUniform * std::sqrt(steps); }
+  [[nodiscard]] double walk(double steps) const { return limits_.sigmas * limits::kUniform * std::sqrt(steps); }
 
+  const Limits& limits_;
   const reference::RowStats& stats_;
   const RoundingProfile& profile_;
   const MlaDims& dims_;
@@ -193,10 +199,10 @@ std::string_view name_of(ErrorSource source) noexcept {
 
 RowBudget row_budget(const reference::RowStats& stats, const RoundingProfile& profile,
                      const AttentionShape& shape, double softmax_scale, std::span<const double> want,
-                     double want_lse) {
+                     double want_lse, const Limits& limits) {
   RowBudget budget;
   if (stats.num_keys == 0) return budget;  // output 0 and LSE -inf, exactly
-  const Row row(stats, profile, shape, softmax_scale, want);
+  const Row row(stats, profile, shape, softmax_scale, want, limits);
   budget.lse = row.lse(shape.out_dtype == DType::kF64 ? DType::kF64 : DType::kF32, want_lse);
   double variance = 0;
   double largest = 0.5 * ulp_of(shape.out_dtype, row.out_max());
@@ -217,7 +223,7 @@ RowBudget row_budget(const reference::RowStats& stats, const RoundingProfile& pr
 
 std::vector<RowBudget> row_budgets(const reference::AttentionOutput& want,
                                    std::span<const reference::RowStats> stats, const RoundingProfile& profile,
-                                   const AttentionShape& shape, double softmax_scale) {
+                                   const AttentionShape& shape, double softmax_scale, const Limits& limits) {
   const std::size_t rows = want.lse.size();
   if (stats.size() != rows) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -228,7 +234,7 @@ std::vector<RowBudget> row_budgets(const reference::AttentionOutput& want,
   std::vector<RowBudget> budgets(rows);
   for (std::size_t r = 0; r < rows; ++r) {
     budgets[r] = row_budget(stats[r], profile, shape, softmax_scale,
-                            std::span(want.out).subspan(r * width, width), want.lse[r]);
+                            std::span(want.out).subspan(r * width, width), want.lse[r], limits);
   }
   return budgets;
 }

@@ -131,7 +131,12 @@ WeightScheme CaseInputs::weight_scheme() const {
   if (text.empty()) return scheme_of(case_->model);
   const WeightFormat format = find_weight_format(first_word(text));
   if (!has(text, "experts")) return uniform_scheme(format);
+  // "nvfp4 experts + fp8": what follows the plus is the rest's.
   WeightScheme scheme;
+  const std::size_t plus = text.find('+');
+  const std::size_t rest = plus == std::string::npos ? plus : text.find_first_not_of(' ', plus + 1);
+  if (rest != std::string::npos)
+    scheme = uniform_scheme(find_weight_format(first_word(std::string_view(text).substr(rest))));
   scheme.experts = format;
   scheme.source = text;
   return scheme;
@@ -180,9 +185,13 @@ CaseInputs::Budget CaseInputs::budget(std::size_t stage, std::size_t run) const 
     return {bytes, bytes, fmt::format("{} GiB", *exact)};
   }
   const bool per_stage = size("pp_layers") > 1 && size("available_kv_gib_per_rank") == size("pp_layers");
-  const double gib = need({"available_kv_gib_per_rank", "available_kv_gib_total", "available_kv_gib",
-                           "runs.available_kv_gib", "free_gib"},
-                          per_stage ? stage : run);
+  const std::size_t index = per_stage ? stage : run;
+  double gib = 0;
+  if (const std::optional<double> total = number({"available_kv_gib_total"}, index)) {
+    gib = *total / static_cast<double>(layout().gpus());
+  } else {
+    gib = need({"available_kv_gib_per_rank", "available_kv_gib", "runs.available_kv_gib", "free_gib"}, index);
+  }
   const double share = number({"kv_cache_free_gpu_mem_fraction"}).value_or(1.0);
   const auto bytes = [&](double value) {
     return to_count(std::max(0.0, value) * share * kGiB, "a budget of");

@@ -48,13 +48,14 @@ Held held_by(const Asked& asked, const PlanRequest& request) {
   const CaseInputs& in = asked.in;
   const int block = in.block() > 0 ? in.block() : default_block(asked.one.model, request.engine);
   const std::int64_t spare = std::int64_t{request.engine.spare_blocks} * block;
+  constexpr std::int64_t kCells = 256;  // llama.cpp pads contexts to it
   Held held;
   if (request.engine.pools == PoolKind::kCells) {
     held.streams = in.streams();
     if (in.number({"cells"})) {
       held.full = held.window = in.tokens(asked.index);
     } else {  // n_ctx is shared out among the streams
-      held.full = ceil_div(in.tokens(asked.index), held.streams);
+      held.full = round_up(ceil_div(in.tokens(asked.index), held.streams), kCells);
     }
     return held;
   }

@@ -202,11 +202,12 @@ constexpr std::array kEngines{exact(),          vllm_0_5(),     vllm_0_6(),     
                               sglang(),         tensorrt_llm(), llama_cpp_2023(), llama_cpp_2025(),
                               llama_cpp_2026(), ik_llama_cpp(), lmcache()};
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kAliases{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kAliases{{
     {"trtllm", "tensorrt-llm"},
     {"trt-llm", "tensorrt-llm"},
     {"tensorrt_llm", "tensorrt-llm"},
     {"llamacpp", "llama.cpp"},
+    {"ollama", "llama.cpp"},
     {"ik", "ik_llama.cpp"},
     {"ik_llama", "ik_llama.cpp"},
     {"exact", "none"},
@@ -240,7 +241,10 @@ bool is_month(std::string_view text) {
 }
 
 bool well_formed_version(std::string_view text) {
-  return std::any_of(text.begin(), text.end(), is_digit) && std::all_of(text.begin(), text.end(), [](char c) {
+  const bool begins =
+      !text.empty() && (is_digit(text.front()) || (text.front() >= 'a' && text.front() <= 'z'));
+  return begins && std::any_of(text.begin(), text.end(), is_digit) &&
+         std::all_of(text.begin(), text.end(), [](char c) {
            return is_digit(c) || (c >= 'a' && c <= 'z') || c == '.' || c == '-' || c == '+' || c == '_';
          });
 }
@@ -293,6 +297,9 @@ EngineRules find_engine(std::string_view what) {
     const std::vector<std::string> names = engine_names();
     throw Error(ErrorCode::kInvalidArgument, fmt::format("no engine is called {}", text::quoted(name)),
                 text::suggestion(name, names));
+  }
+  if (at != std::string::npos && name == "none") {
+    throw Error(ErrorCode::kInvalidArgument, "engine 'none' stands for no engine and has no versions");
   }
   if (at != std::string::npos && !is_month(version) && !well_formed_version(version)) {
     throw Error(ErrorCode::kInvalidArgument,

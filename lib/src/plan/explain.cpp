@@ -10,6 +10,7 @@
 #include "core/text.hpp"
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/explain_sentences.hpp"
 #include "plan/hypotheses.hpp"
 #include "plan/trial.hpp"
 #include "plan/weight_padding.hpp"
@@ -69,164 +70,6 @@ void explain_weights(const ModelConfig& model, const Hypothesis& best, Explained
   if (!result.matches && result.gap > 0 && result.gap < 0.15) result.how += "; 4-bit kernels pad matrices";
 }
 
-const LogNumber* first(const LogReading& log, LogKind kind) {
-  const auto found = std::find_if(log.numbers.begin(), log.numbers.end(),
-                                  [&](const LogNumber& number) { return number.kind == kind; });
-  return found == log.numbers.end() ? nullptr : &*found;
-}
-
-/// "tokens < maximum length, and yet more than one sequence fits" and its like.
-void explain_contradictions(const LogReading& log, const Hypothesis& best, const Trial& trial,
-                            Explanation& out) {
-  const LogNumber* tokens = first(log, LogKind::kTokens);
-  const LogNumber* concurrency = first(log, LogKind::kConcurrency);
-  if (tokens == nullptr || concurrency == nullptr || concurrency->length == 0) return;
-  const double by_length = concurrency->value * static_cast<double>(concurrency->length);
-  const double slack = concurrency->half_digit * static_cast<double>(concurrency->length);
-  if (std::abs(tokens->value - by_length) <= slack + 1) {
-    const double blocks = tokens->value / static_cast<double>(trial.block());
-    if (best.engine.token_count == TokenCount::kConcurrency && std::floor(blocks) != blocks) {
-      out.sentences.push_back(
-          fmt::format("the {} tokens are {:.2f} x {} tokens: this version logs concurrency x maximum "
-                      "length, so the number changes with the maximum length, not only with memory",
-                      count_text(tokens->value), concurrency->value, num(concurrency->length)));
-    }
-    return;
-  }
-  if (trial.groups() > 1) {
-    out.sentences.push_back(
-        fmt::format("{} tokens and {:.2f}x of {} tokens do not contradict each other: the tokens are blocks "
-                    "// {} groups x {}, as if "
-                    "every layer kept every token; the concurrency is blocks / blocks one sequence needs, "
-                    "where windows and states "
-                    "need few",
-                    count_text(tokens->value), concurrency->value, num(concurrency->length), trial.groups(),
-                    num(trial.smallest_block())));
-  } else {
-    out.sentences.push_back(
-        fmt::format("{} tokens are {:.2f}x of {}, but {:.2f}x is logged: the two lines belong to "
-                    "different ranks or runs",
-                    count_text(tokens->value), tokens->value / static_cast<double>(concurrency->length),
-                    num(concurrency->length), concurrency->value));
-  }
-}
-
-/// The known fault of the out-of-memory message, and what each stage really needs.
-void explain_fault(const Hypothesis& best, const Trial& trial, Explanation& out) {
-  for (const Explained& number : out.numbers) {
-    if (number.logged.kind != LogKind::kNeed || number.how != kAllLayers) continue;
-    std::string stages;
-    for (int stage = 0; stage < best.layout.pp; ++stage) {
-      stages += fmt::format("{}{:.2f} GiB", stages.empty() ? "" : " and ",
-                            trial.stage_need_gib(stage, number.logged));
-    }
-    out.sentences.push_back(
-        fmt::format("the message charges all layers to one rank (vllm#34076): the stages really need "
-                    "{}",
-                    stages));
-    return;
-  }
-}
-
-void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
-                   const Trial& trial, Explanation& out) {
-  std::vector<double> budgets;
-  for (const LogNumber& number : log.numbers) {
-    if (number.kind == LogKind::kBudget) budgets.push_back(number.value);
-  }
-  if (budgets.size() > 1) {
-    const auto [low, high] = std::minmax_element(budgets.begin(), budgets.end());
-    if (*low != *high) {
-      out.sentences.push_back(fmt::format("each rank logs its own memory, {} to {} GiB here; {}", *low, *high,
-                                          best.layout.pp > 1
-                                              ? "stages hold different layers, and the smallest pool "
-                                                "decides for all"
-                                              : "the smallest decides for all"));
-    }
-  }
-  for (const Explained& number : out.numbers) {
-    const bool off = number.logged.kind == LogKind::kTokens && number.planned && !number.matches &&
-                     std::abs(number.gap) < 0.05;
-    const auto step = static_cast<double>(trial.smallest_block() * best.layout.dcp);
-    const bool no_blocks =
-        best.engine.name == "vllm" && std::floor(number.logged.value / step) * step != number.logged.value;
-    if (off && !budgets.empty() && no_blocks && log.max_length == 0) {
-      out.sentences.push_back(fmt::format(
-          "{} tokens are no whole blocks of {}: this version logs concurrency x maximum length, and the log "
-          "does not say the maximum length",
-          count_text(number.logged.value), num(trial.smallest_block())));
-    } else if (off && !budgets.empty()) {
-      out.sentences.push_back(
-          fmt::format("{} tokens are {:.3f} GiB a rank, {:.1f} % {} the logged memory: probably another "
-                      "rank, whose line is not "
-                      "here, had the least",
-                      count_text(number.logged.value), trial.implied_gib(number.logged.value),
-                      100 * std::abs(number.gap), number.gap < 0 ? "below" : "above"));
-    }
-  }
-  if (best.layout.tp > 1 && best.layout.dcp < best.layout.tp && model.count(AttentionKind::kMla) > 0) {
-    out.sentences.push_back(
-        fmt::format("all numbers are per rank: the {} tp ranks keep the same latent rows, so the "
-                    "replica holds what one of them holds",
-                    best.layout.tp));
-  }
-}
-
-/// What a number alone would mean under the usual cache formats.
-void explain_alone(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
-                   Explanation& out) {
-  const LogNumber* number = first(log, LogKind::kTokens);
-  if (number == nullptr) number = first(log, LogKind::kBudget);
-  if (number == nullptr || best.engine.pools == PoolKind::kCells) return;
-  const bool tokens = number->kind == LogKind::kTokens;
-  std::string text;
-  for (const char* format : {"bf16", "fp8", "fp8_ds_mla"}) {
-    Hypothesis other = best;
-    other.format = find_kv_format(format);
-    try {
-      const Trial trial(log, model, other);
-      const std::string one =
-          tokens ? fmt::format("{:.2f} GiB", trial.implied_gib(number->value))
-                 : fmt::format("{} tokens",
-                               num(static_cast<std::int64_t>(number->value * number->unit /
-                                                             (trial.implied_gib(1) * 1024 * 1024 * 1024))));
-      text += fmt::format("{}{} as {}", text.empty() ? "" : ", ", one, format);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kInternal) throw;  // the model has no such layout
-    }
-  }
-  if (text.empty()) return;
-  const std::string what = tokens ? fmt::format("{} tokens", count_text(number->value))
-                                  : fmt::format("{:.2f} GiB", number->value * number->unit / 1073741824.0);
-  out.sentences.push_back(
-      fmt::format("on a rank of {}, {} {} {}", to_text(best.layout), what, tokens ? "are" : "hold", text));
-}
-
-/// No memory for a cache at all, and what units mean.
-void explain_lines(const LogReading& log, Explanation& out) {
-  if (const LogNumber* deficit = first(log, LogKind::kDeficit)) {
-    out.sentences.push_back(fmt::format(
-        "weights and activations exceed the engine's share of the GPU by {} GiB before any cache: "
-        "raise the memory utilization, shrink the prefill chunk, or use more GPUs",
-        deficit->value));
-  }
-  const bool gigabytes = std::any_of(log.numbers.begin(), log.numbers.end(), [](const LogNumber& number) {
-    return number.unit > 1 && number.text.find(" GB") != std::string::npos;
-  });
-  for (const Explained& number : out.numbers) {
-    if (number.how.find(kOtherLayers) == std::string::npos) continue;
-    out.sentences.push_back(
-        fmt::format("line {} does not speak of this model: {}", number.logged.line, number.how));
-    break;
-  }
-  for (const Explained& number : out.numbers) {
-    if (!number.matches || number.how.find(kNoIndexKeys) == std::string::npos) continue;
-    out.sentences.emplace_back("the line leaves the indexer's keys out: the pool takes more than it says");
-    break;
-  }
-  if (gigabytes) out.sentences.emplace_back("GB in this log are GiB, 2^30 bytes");
-}
-
 }  // namespace
 
 Explanation explain(const LogReading& log, const ModelConfig& model) {
@@ -269,7 +112,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
     matches += number.matches ? 1 : 0;
   }
   out.explained = planned > 0 && matches == planned;
-  if (planned == 0 && first(log, LogKind::kDeficit) != nullptr) {
+  if (planned == 0 && first_of(log, LogKind::kDeficit) != nullptr) {
     // said below
   } else if (planned == 0) {
     out.sentences.push_back(
@@ -282,12 +125,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   } else {
     out.sentences.push_back(fmt::format("{} of {} numbers follow from {}", matches, planned, out.hypothesis));
   }
-  if (planned == 0) explain_alone(log, model, *best, out);
-  const Trial trial(log, model, *best);
-  explain_lines(log, out);
-  explain_contradictions(log, *best, trial, out);
-  explain_fault(*best, trial, out);
-  explain_ranks(log, model, *best, trial, out);
+  add_sentences(log, model, *best, planned > 0, out);
   return out;
 }
 

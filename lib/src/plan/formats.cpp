@@ -21,6 +21,7 @@ constexpr ElementFormat kFp8{"fp8", 1, 1};
 constexpr ElementFormat kInt8{"int8", 1, 1};
 constexpr ElementFormat kNvfp4{"nvfp4", 9, 16};  // 8 bytes of fp4 and one e4m3 scale
 constexpr ElementFormat kQ80{"q8_0", 34, 32};    // ggml: 32 elements and an f16 scale (and, q*_1, a minimum)
+constexpr ElementFormat kQ60{"q6_0", 26, 32};    // ik_llama.cpp's
 constexpr ElementFormat kQ51{"q5_1", 24, 32};
 constexpr ElementFormat kQ50{"q5_0", 22, 32};
 constexpr ElementFormat kQ41{"q4_1", 20, 32};
@@ -62,6 +63,7 @@ constexpr std::array kFormats{
              .k = kInt8,
              .v = kInt8,
              .scale_bytes_per_head = 4},
+    by_elements("int8, one scale for the tensor", kInt8),
     by_elements("packed fp4, one e4m3 scale per 16", kNvfp4),
     KvFormat{.name = "nvfp4_ds_mla",
              .title = "fp4 latent, one e4m3 scale per 16, bf16 rope: 432 B for 512 + 64",
@@ -70,6 +72,7 @@ constexpr std::array kFormats{
              .mla_row = MlaRow::kNvfp4DsMla,
              .mla_only = true},
     by_elements("ggml, 8.5 bits an element", kQ80),
+    by_elements("ggml of ik_llama.cpp, 6.5 bits an element", kQ60),
     by_elements("ggml, 6 bits an element", kQ51),
     by_elements("ggml, 5.5 bits an element", kQ50),
     by_elements("ggml, 5 bits an element", kQ41),
@@ -77,7 +80,7 @@ constexpr std::array kFormats{
     by_elements("ggml, 4.5 bits an element", kIq4Nl),
 };
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kAliases{{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kAliases{{
     {"auto", "bf16"},
     {"bfloat16", "bf16"},
     {"fp16", "f16"},
@@ -88,6 +91,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 10> kAliases
     {"fp8_e4m3", "fp8"},
     {"fp8_e5m2", "fp8"},
     {"e4m3", "fp8"},
+    {"fp4", "nvfp4"},
+    {"fp4_e2m1", "nvfp4"},
 }};
 
 }  // namespace

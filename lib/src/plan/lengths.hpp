@@ -15,20 +15,25 @@ struct RequestLengths {
 };
 
 /// What a pool holds of real requests instead of equal ones of the maximum length. All numbers per replica.
+///
+/// At a random moment of a busy engine a request is seen for as long as it answers, so requests count by their output
+/// length, and each is somewhere in its answer: it holds its prompt and a uniform share of its output.
 struct LengthReport {
   std::int64_t requests = 0;
   std::int64_t too_long = 0;  ///< longer than the context: the engine refuses them
+  std::int64_t empty = 0;     ///< no token at all
   double mean = 0;            ///< tokens of a finished request
   std::int64_t p50 = 0, p90 = 0, p99 = 0, longest = 0;
   double paging_waste = 0;      ///< share of allocated token slots that stay empty, requests at full length
-  double at_full_length = 0;    ///< requests at once if each holds its final length: usable / mean
-  double running = 0;           ///< at a random moment: answers half done, long answers seen more often
-  std::int64_t tail = 0;        ///< at full length, with 99 % certainty that the pool does not overflow
+  double at_full_length = 0;    ///< requests at once if all hold their final length: pool / mean
+  double expected = 0;          ///< requests at once at a random moment: pool / mean
+  std::int64_t certain = 0;     ///< largest number of which 99 % of random moments do not overflow the pool
   std::int64_t worst_case = 0;  ///< all of them at the context's full length
   std::vector<Line> lines;
 };
 
-/// Throws kInvalidArgument for an empty trace.
+/// Throws kInvalidArgument for an empty trace or negative lengths. The 99 % are drawn with a fixed seed: equal inputs give
+/// equal answers.
 [[nodiscard]] MLA_EXPORT LengthReport plan_lengths(const ModelConfig& model, const PlanRequest& request,
                                                    std::span<const RequestLengths> trace);
 

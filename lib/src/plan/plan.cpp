@@ -10,6 +10,7 @@
 #include "mla/capacity.hpp"
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/checkpoint.hpp"
 #include "plan/plan_lines.hpp"
 #include "plan/plan_request.hpp"
 #include "plan/plan_warnings.hpp"
@@ -83,6 +84,7 @@ Stage plan_stage(const ModelConfig& model, const PlanRequest& request, const Poo
   stage.plan.layers = layers;
   stage.plan.weights =
       weights_on_rank(model, request.weights, request.layout, index, request.engine, request.with_mtp);
+  apply_scales(stage.plan.weights, request.weight_scales);
   stage.plan.weight_bytes = request.weight_bytes.value_or(stage.plan.weights.bytes);
   const RuntimeBytes runtime = runtime_bytes(model, request);
   stage.plan.runtime = runtime.lines;

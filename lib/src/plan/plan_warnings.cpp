@@ -92,7 +92,7 @@ void formats(Warnings& out, const PlanRequest& request) {
         fmt::format("{} has no cache format {}: it is llama.cpp's", engine.name, request.cache.name));
   } else if (cells && !blocks && !plain) {
     out.push_back(
-        fmt::format("{} has no cache format {}: it takes f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 "
+        fmt::format("{} has no cache format {}: it takes f32, f16, bf16, q8_0, q6_0, q5_1, q5_0, q4_1, q4_0 "
                     "and iq4_nl",
                     engine.name, request.cache.name));
   }

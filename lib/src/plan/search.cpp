@@ -123,4 +123,39 @@ std::optional<double> smallest_utilization(const ModelConfig& model, PlanRequest
   return static_cast<double>(low) / kSteps;
 }
 
+std::optional<GpuAnswer> fewest_gpus(const ModelConfig& model, const PlanRequest& request,
+                                     const LayoutSpace& space, int limit) {
+  for (int gpus = 1; gpus <= limit; ++gpus) {
+    const std::vector<Layout> layouts = possible_layouts(model, gpus, space);
+    if (layouts.empty()) continue;
+    MemoryPlan best = std::move(rank_layouts(model, request, layouts).front());
+    if (best.sequences >= wanted(request)) return GpuAnswer{best.layout, std::move(best)};
+  }
+  return std::nullopt;
+}
+
+BestLayout<std::int64_t> largest_context(const ModelConfig& model, const PlanRequest& request,
+                                         const std::vector<Layout>& layouts) {
+  BestLayout<std::int64_t> best{.layout = layouts.front(), .answer = -1};
+  for (const Layout& layout : layouts) {
+    PlanRequest one = request;
+    one.layout = layout;
+    const std::int64_t context = largest_context(model, one);
+    if (context > best.answer) best = {layout, context};
+  }
+  return best;
+}
+
+BestLayout<std::optional<double>> smallest_utilization(const ModelConfig& model, const PlanRequest& request,
+                                                       const std::vector<Layout>& layouts) {
+  BestLayout<std::optional<double>> best{.layout = layouts.front()};
+  for (const Layout& layout : layouts) {
+    PlanRequest one = request;
+    one.layout = layout;
+    const std::optional<double> share = smallest_utilization(model, one);
+    if (share && (!best.answer || *share < *best.answer)) best = {layout, share};
+  }
+  return best;
+}
+
 }  // namespace mla::capacity

@@ -34,18 +34,34 @@ struct LayoutSpace {
 /// Largest context of which `concurrency` (at least one) sequences fit; 0 if none does.
 [[nodiscard]] MLA_EXPORT std::int64_t largest_context(const ModelConfig& model, PlanRequest request);
 
-/// Fewest GPUs for the asked context and concurrency: the layout's replicas are multiplied (experts spread
-/// further), at most `limit` GPUs. Empty if none does.
-struct GpuAnswer {
-  Layout layout;
-  MemoryPlan plan;
-};
-[[nodiscard]] MLA_EXPORT std::optional<GpuAnswer> fewest_gpus(const ModelConfig& model, PlanRequest request,
-                                                              int limit = 1024);
-
 /// Smallest utilization, in steps of 0.001, at which the asked context and concurrency fit; empty if 1 is not
 /// enough.
 [[nodiscard]] MLA_EXPORT std::optional<double> smallest_utilization(const ModelConfig& model,
                                                                     PlanRequest request);
+
+/// The layout of `layouts` (not empty) that answers best, with its answer. Equal answers: the first.
+template <class Answer>
+struct BestLayout {
+  Layout layout;
+  Answer answer{};
+};
+[[nodiscard]] MLA_EXPORT BestLayout<std::int64_t> largest_context(const ModelConfig& model,
+                                                                  const PlanRequest& request,
+                                                                  const std::vector<Layout>& layouts);
+[[nodiscard]] MLA_EXPORT BestLayout<std::optional<double>> smallest_utilization(
+    const ModelConfig& model, const PlanRequest& request, const std::vector<Layout>& layouts);
+
+/// Fewest GPUs for the asked context and concurrency, at most `limit`. Empty if that is not enough.
+struct GpuAnswer {
+  Layout layout;
+  MemoryPlan plan;
+};
+/// The request's layout is kept and its replicas are multiplied (experts spread further).
+[[nodiscard]] MLA_EXPORT std::optional<GpuAnswer> fewest_gpus(const ModelConfig& model, PlanRequest request,
+                                                              int limit = 1024);
+/// Over all layouts of `space`; of several for that number the one that holds most.
+[[nodiscard]] MLA_EXPORT std::optional<GpuAnswer> fewest_gpus(const ModelConfig& model,
+                                                              const PlanRequest& request,
+                                                              const LayoutSpace& space, int limit = 1024);
 
 }  // namespace mla::capacity

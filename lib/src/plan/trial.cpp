@@ -78,16 +78,24 @@ std::int64_t Trial::smallest_block() const {
   }
   return smallest;
 }
+std::int64_t Trial::block_bytes() const {
+  std::int64_t bytes = 0;
+  for (const CachePool& pool : sets_.front().pools) bytes = plus(bytes, pool.block_bytes);
+  return bytes;
+}
 std::size_t Trial::groups() const {
   return sets_.front().pools.empty() ? 0 : sets_.front().pools.front().groups.size();
 }
 /// GiB a rank that holds `tokens` tokens of this pool must have had.
 double Trial::implied_gib(double tokens) const {
   double per_token = 0;
-  for (const CachePool& pool : sets_.front().pools) {
-    const CacheGroup& group = pool.groups.front();
-    if (group.kind == GroupKind::kState || group.block == 0) continue;
-    const std::int64_t held = sets_.front().pools.size() == 1 ? smallest_block() : group.block;
+  const auto& pools = sets_.front().pools;
+  for (const CachePool& pool : pools) {
+    const auto grows = std::find_if(pool.groups.begin(), pool.groups.end(), [](const CacheGroup& group) {
+      return group.kind != GroupKind::kState && group.block > 0;
+    });
+    if (grows == pool.groups.end()) continue;
+    const std::int64_t held = pools.size() == 1 ? smallest_block() : grows->block;
     per_token += static_cast<double>(pool.block_bytes) * static_cast<double>(pool.groups.size()) /
                  static_cast<double>(held) / inputs_.layout.dcp;
   }

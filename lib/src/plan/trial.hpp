@@ -41,6 +41,8 @@ class Trial {
   /// Tokens of the smallest block of a group: what the logged tokens count.
   [[nodiscard]] std::int64_t smallest_block() const;
   [[nodiscard]] std::size_t groups() const;
+  /// Bytes of a block on the first stage, all its pools together.
+  [[nodiscard]] std::int64_t block_bytes() const;
   /// GiB that a rank which holds `tokens` tokens of this pool must have had.
   [[nodiscard]] double implied_gib(double tokens) const;
   /// GiB that one sequence of the logged length takes on a stage.

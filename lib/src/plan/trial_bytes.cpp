@@ -142,9 +142,9 @@ std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
     if (found.size() > before || held.layers == 0) continue;
     const KeysAndValues sum = stored(model_, inputs_, held, Scope::kAll);
     const double value = wanted_of(logged, sum) / logged.unit;
-    found.push_back({Range({value, value}),
-                     fmt::format("{} tokens{}: the line's are {}, the model's {}", count_text(held.tokens),
-                                 kOtherLayers, held.layers, sum.layers)});
+    found.push_back(
+        {Range({value, value}), fmt::format("{} tokens{}: the line's are {}, the model's {}",
+                                            count_text(held.tokens), kOtherLayers, held.layers, sum.layers)});
   }
   return found;
 }

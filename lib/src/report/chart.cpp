@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <map>
 
@@ -16,48 +15,6 @@
 namespace mla::report {
 namespace {
 
-constexpr int kPanelWidth = 560;
-constexpr int kPanelHeight = 360;
-constexpr double kLogarithmicFrom = 20;  // values that span less are easier to read on a straight axis
-/// Okabe and Ito's colours: told apart with any colour vision.
-constexpr std::array<const char*, 8> kColors{"#0072B2", "#D55E00", "#009E73", "#CC79A7",
-                                             "#E69F00", "#56B4E9", "#000000", "#999999"};
-
-std::string terminal_line(Picture picture, int columns, int rows) {
-  const int width = columns * kPanelWidth;
-  const int height = rows * kPanelHeight;
-  if (picture == Picture::kPng) {
-    return fmt::format("set terminal pngcairo size {},{} noenhanced font 'sans,11'\n", width, height);
-  }
-  return fmt::format(
-      "set terminal svg size {},{} dynamic noenhanced font 'sans-serif,12' background '#ffffff'\n", width,
-      height);
-}
-
-std::string style_lines() {
-  std::string out =
-      "set border 3\nset tics nomirror\nset grid lc rgb '#dddddd'\nset key outside below\nset bmargin 6\n";
-  for (std::size_t i = 0; i < kColors.size(); ++i) {
-    out += fmt::format("set linetype {} lc rgb '{}' lw 2 pt {} ps 0.7\n", i + 1, kColors[i], i + 4);
-  }
-  return out;
-}
-
-struct Span {
-  double low = INFINITY, high = -INFINITY;
-  void add(double value) {
-    low = std::min(low, value);
-    high = std::max(high, value);
-  }
-  [[nodiscard]] bool logarithmic() const { return low > 0 && high / low >= kLogarithmicFrom; }
-};
-
-/// "set logscale x" with ticks at powers of two where these are the values people choose.
-std::string axis_lines(char axis, const Span& span) {
-  if (!span.logarithmic()) return fmt::format("unset logscale {}\nset {}range [0:*]\n", axis, axis);
-  return fmt::format("set logscale {} {}\nset {}range [*:*]\n", axis, axis == 'x' ? 2 : 10, axis);
-}
-
 std::string label_of(const Cell& cell) {
   return show(cell);
 }
@@ -66,13 +23,6 @@ double median_of(std::vector<double> values) {
   std::ranges::sort(values);
   const std::size_t middle = values.size() / 2;
   return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-/// Inline data under a name.
-std::string data_block(const std::string& name, const std::vector<std::pair<double, double>>& points) {
-  std::string out = fmt::format("${} << EOD\n", name);
-  for (const auto& [x, y] : points) out += fmt::format("{} {}\n", x, y);
-  return out + "EOD\n";
 }
 
 }  // namespace
@@ -158,14 +108,23 @@ std::string roofline_script(std::span<const BenchRecord> records, Picture pictur
   }
   if (points.empty())
     throw Error(ErrorCode::kInvalidArgument, "no row has rates and ceilings for a roofline");
+  // GPUs count in tera, CPUs in giga.
+  const bool tera = rate >= 1e4;
+  const double unit = tera ? 1e3 : 1;
+  const char* const unit_name = tera ? "TFLOP/s" : "GFLOP/s";
+  for (auto& [backend, list] : points) {
+    for (auto& [x, y] : list) y /= unit;
+  }
   std::string out = terminal_line(picture, 2, 1) + style_lines();
-  out += "set logscale xy 10\nset xlabel \"FLOPs of the strategy / least bytes\"\nset ylabel \"GFLOP/s\"\n";
+  out += fmt::format(
+      "set logscale xy 10\nset xlabel \"FLOPs of the strategy / least bytes\"\nset ylabel \"{}\"\n",
+      unit_name);
   out += fmt::format("set xrange [{}:{}]\n", std::min(intensity.low, rate / bandwidth) / 3,
                      std::max(intensity.high, rate / bandwidth) * 3);
-  out += fmt::format("roof(x) = x * {0} < {1} ? x * {0} : {1}\n", bandwidth, rate);
-  std::string plot =
-      fmt::format("plot roof(x) with lines lc rgb '#000000' lw 2 title {}",
-                  gnuplot_quoted(fmt::format("ceilings: {:.4g} GB/s, {:.4g} GFLOP/s", bandwidth, rate)));
+  out += fmt::format("roof(x) = x * {0} < {1} ? x * {0} : {1}\n", bandwidth / unit, rate / unit);
+  std::string plot = fmt::format(
+      "plot roof(x) with lines lc rgb '#000000' lw 2 title {}",
+      gnuplot_quoted(fmt::format("ceilings: {:.4g} GB/s, {:.4g} {}", bandwidth, rate / unit, unit_name)));
   int block = 0;
   for (const auto& [backend, list] : points) {
     const std::string name = fmt::format("d{}", ++block);
@@ -208,9 +167,7 @@ std::string speedup_script(const Table& speedups, Picture picture) {
       "set style data histogram\nset style histogram clustered gap 1\nset style fill solid 0.8\nset yrange "
       "[0:*]\n";
   out += "set ylabel \"times as fast as the slowest\"\nset xlabel \"number of the shape\"\n";
-  out += "$d << EOD\n-";
-  for (std::size_t c = 2; c < speedups.columns.size(); ++c)
-    out += ' ' + gnuplot_quoted(speedups.columns[c].title);
+  out += "$d << EOD";
   for (const auto& row : speedups.rows) {
     out += '\n' + show(row[0]);
     for (std::size_t c = 2; c < row.size(); ++c) {
@@ -220,7 +177,8 @@ std::string speedup_script(const Table& speedups, Picture picture) {
   }
   out += "\nEOD\nset datafile missing '?'\nplot ";
   for (std::size_t i = 2; i < speedups.columns.size(); ++i) {
-    out += fmt::format("{}$d using {}:xtic(1) title columnheader({})", i == 2 ? "" : ", ", i, i);
+    out += fmt::format("{}$d using {}:xtic(1) title {}", i == 2 ? "" : ", ", i,
+                       gnuplot_quoted(speedups.columns[i].title));
   }
   return out + '\n';
 }

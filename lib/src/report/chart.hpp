@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "report/plot_style.hpp"
 #include "report/record.hpp"
 
 /// Charts of records, as scripts for gnuplot and as text for those who cannot see them.
@@ -18,10 +19,6 @@ struct ChartRequest {
   std::string facet = "window";  ///< one panel each; empty: one panel
 };
 
-struct Series {
-  std::string name;
-  std::vector<std::pair<double, double>> points;  ///< by x
-};
 struct Panel {
   std::string title;
   std::vector<Series> series;
@@ -30,8 +27,6 @@ struct Panel {
 /// Sorts the rows into panels and series. Several rows at one x of a series give their median. Rows without a number for x or y
 /// are left out; throws kInvalidArgument if none is left or a column does not exist.
 [[nodiscard]] std::vector<Panel> make_panels(const Table& table, const ChartRequest& request);
-
-enum class Picture : std::uint8_t { kSvg, kPng };
 
 /// Lines with points, one panel a facet, both axes logarithmic where the values span more than a factor of 20.
 [[nodiscard]] std::string line_script(std::span<const Panel> panels, const std::string& x_title,

@@ -111,16 +111,12 @@ bool have_gnuplot() {
 }
 
 std::string gnuplot_quoted(std::string_view text) {
-  std::string out = "\"";
+  std::string out = "'";
   for (const char c : text) {
-    if (c == '\n') {
-      out += ' ';
-      continue;
-    }
-    if (c == '"' || c == '\\') out += '\\';
-    out += c;
+    if (c == '\'') out += '\'';
+    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? ' ' : c;
   }
-  return out + '"';
+  return out + "'";
 }
 
 }  // namespace mla::report

@@ -13,7 +13,7 @@ namespace mla::report {
 /// installed, kInternal with its complaint if it refuses the script.
 [[nodiscard]] std::string run_gnuplot(const std::string& script);
 
-/// Within double quotes of a script, with markup characters made plain.
+/// Within single quotes, where a script substitutes nothing: between double quotes gnuplot would run what stands in backquotes.
 [[nodiscard]] std::string gnuplot_quoted(std::string_view text);
 
 }  // namespace mla::report

@@ -279,7 +279,7 @@ std::string render_html(const HtmlReport& report) {
   body += section(
       "Roofline",
       html_chart([&] { return roofline_script(records, Picture::kSvg); },
-                 "Achieved rate against arithmetic intensity under the machine's ceilings; columns GFLOP/s, "
+                 "Achieved rate against arithmetic intensity under the machine's ceilings; columns FLOP/s, "
                  "floor and bound of the table of points"));
   const Table speedups = speedup_table(records);
   body += section(

@@ -19,6 +19,7 @@ p, li { max-width: 60rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .86rem; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
 th { background: var(--soft); position: sticky; top: 0; }
+#points th, #points td { white-space: normal; padding: .2rem .4rem; font-size: .78rem; }
 td.n, th.n { text-align: right; }
 td.best { color: #fff; font-weight: 600; }
 img { max-width: 100%; height: auto; border: 1px solid var(--line); }

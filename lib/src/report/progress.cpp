@@ -48,7 +48,8 @@ void Progress::step(std::string_view current) {
   const auto now = std::chrono::steady_clock::now();
   if (now - start_ < kPatience || now - last_ < kRedrawEvery) return;
   last_ = now;
-  std::string line = fmt::format("{} {}/{}", label_, done_, total_);
+  std::string line =
+      total_ > 0 ? fmt::format("{} {}/{}", label_, done_, total_) : fmt::format("{} {}", label_, done_);
   if (total_ > 0) {
     const double elapsed = std::chrono::duration<double>(now - start_).count();
     const auto left = static_cast<double>(std::max<std::int64_t>(0, total_ - done_));

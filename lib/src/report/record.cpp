@@ -73,7 +73,7 @@ const std::vector<RecordField>& fields() {
                                              {{"time_min_us", "min us", 1}, &R::time_min_us, true},
                                              {{"time_p25_us", "p25 us", 1}, &R::time_p25_us},
                                              {{"time_p75_us", "p75 us", 1}, &R::time_p75_us},
-                                             {{"noise", "noise", 3}, &R::noise, true},
+                                             {{"noise", "noise", 4}, &R::noise, true},
                                              {{"event_us", "event us", 1}, &R::event_us, true},
                                              {{"n", "n"}, &R::n, true},
                                              {{"calls_per_sample", "calls"}, &R::calls_per_sample},
@@ -107,6 +107,22 @@ const std::vector<RecordField>& fields() {
                                              {{"env", "env"}, &R::env},
                                              {{"command", "command"}, &R::command}};
   return list;
+}
+
+/// Rates of GPUs are read in tera: where every row has at least a thousand GFLOP/s.
+void use_tera(Table& table) {
+  const auto column = std::ranges::find(table.columns, "gflops", &Column::key);
+  if (column == table.columns.end()) return;
+  const auto at = static_cast<std::size_t>(column - table.columns.begin());
+  const auto small = [&](const std::vector<Cell>& row) {
+    const auto* rate = std::get_if<double>(&row[at]);
+    return rate != nullptr && *rate < 1e3;
+  };
+  if (std::ranges::any_of(table.rows, small)) return;
+  *column = {"tflops", "TFLOP/s", 1};
+  for (std::vector<Cell>& row : table.rows) {
+    if (auto* rate = std::get_if<double>(&row[at])) *rate /= 1e3;
+  }
 }
 
 /// Whether a column is worth a person's eye: not where every record has nothing, no forced number or no trouble.
@@ -216,6 +232,7 @@ Table record_table(std::span<const BenchRecord> records, bool all) {
     row.push_back(record.flags.empty() ? Cell{} : Cell{fmt::format("{}", fmt::join(record.flags, " "))});
     table.rows.push_back(std::move(row));
   }
+  if (!all) use_tera(table);
   return table;
 }
 

@@ -8,13 +8,14 @@
 
 #include "report/table.hpp"
 
-/// What the four views of a Document share. Not for users of the room: they call render() of table.hpp.
+/// What the views of a Document share. Not for users of the room: they call render() of table.hpp.
 namespace mla::report {
 
 [[nodiscard]] std::string render_text(const Document& document, const RenderOptions& options);
 [[nodiscard]] std::string render_json(const Document& document);
 [[nodiscard]] std::string render_csv(const Document& document);
 [[nodiscard]] std::string render_markdown(const Document& document, const RenderOptions& options);
+[[nodiscard]] std::string render_html(const Document& document);
 
 /// Columns a terminal needs for UTF-8 text: combining marks 0, East Asian wide and emoji 2, all else 1.
 [[nodiscard]] std::size_t display_width(std::string_view text) noexcept;

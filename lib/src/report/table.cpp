@@ -36,8 +36,9 @@ Format parse_format(std::string_view text) {
   if (text == "json") return Format::kJson;
   if (text == "csv") return Format::kCsv;
   if (text == "md") return Format::kMarkdown;
+  if (text == "html") return Format::kHtml;
   throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' is not an output format", text),
-              "allowed are table, json, csv and md");
+              "allowed are table, json, csv, md and html");
 }
 
 std::string render(const Document& document, Format format, const RenderOptions& options) {
@@ -51,6 +52,8 @@ std::string render(const Document& document, Format format, const RenderOptions&
       return render_csv(document);
     case Format::kMarkdown:
       return render_markdown(document, options);
+    case Format::kHtml:
+      return render_html(document);
   }
   throw Error(ErrorCode::kInternal, fmt::format("no renderer for format {}", static_cast<int>(format)));
 }

@@ -9,6 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "report/figure.hpp"
+
 /// One description of a result, many views: terminal table, JSON, CSV, Markdown come from the same columns.
 namespace mla::report {
 
@@ -37,10 +39,12 @@ struct Document {
   std::vector<std::pair<std::string, Cell>> facts;
   std::vector<Table> tables;
   std::vector<std::string> notes;  ///< after the tables: warnings, formulas
+  std::optional<Figure> figure{};  ///< HTML only; programs may draw it into a file of its own
+  std::string command{};           ///< HTML only: made this document
 };
 
-enum class Format : std::uint8_t { kTable, kJson, kCsv, kMarkdown };
-/// "table", "json", "csv", "md". Throws kInvalidArgument naming the allowed ones.
+enum class Format : std::uint8_t { kTable, kJson, kCsv, kMarkdown, kHtml };
+/// "table", "json", "csv", "md", "html". Throws kInvalidArgument naming the allowed ones.
 [[nodiscard]] Format parse_format(std::string_view text);
 
 struct RenderOptions {
@@ -50,7 +54,7 @@ struct RenderOptions {
 };
 
 /// Text ends with a newline. CSV prints the tables one after another, each with its header line, headline and
-/// notes left out; JSON is one object with "schema_version", "kind", facts and tables as arrays of objects.
+/// notes left out; HTML is one page that needs no network; JSON is one object with "schema_version", "kind", facts and tables as arrays of objects.
 [[nodiscard]] std::string render(const Document& document, Format format, const RenderOptions& options = {});
 
 /// 1234567 -> "1,234,567".

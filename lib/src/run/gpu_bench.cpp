@@ -12,6 +12,8 @@
 #include "mla/error.hpp"
 #include "report/table.hpp"
 #include "run/fill_record.hpp"
+#include "run/host_copy.hpp"
+#include "run/peer_point.hpp"
 #include "verify/run_case.hpp"
 
 namespace mla::run {
@@ -23,7 +25,8 @@ constexpr double kRoundSeconds =
     1e-3;  // a captured round lasts at least this long, so that its ends do not show
 constexpr std::int64_t kMostCalls = 4096;  // captured in one graph
 constexpr double kLookSeconds = 0.02;      // load under which clocks and power are read
-constexpr int kEagerSamples = 9;
+constexpr double kEagerSamples = 9;
+constexpr double kEagerShare = 0.1;  // of the time for a point, for calls launched by themselves
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -236,8 +239,21 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
                     report::BenchRecord& record) {
   const DeviceInputs& inputs = prepared.inputs;
   const auto call = [&](std::int64_t i) { planned.run(inputs, i, workspace, timer_->stream()); };
-  std::vector<double> eager;
-  for (std::int64_t i = 0; i < kEagerSamples; ++i) eager.push_back(timer_->seconds([&] { call(i); }));
+  std::vector<double> eager{timer_->seconds([&] { call(0); })};
+  if (eager.front() > measure.rule.max_time) {
+    // Nothing can be repeated within the time that is given: the one call is what there is.
+    Samples samples;
+    samples.seconds = eager;
+    samples.summary = summarize(eager);
+    record.timer = "event";
+    record.event_us = eager.front() * kMicro;
+    add_samples(record, samples, inputs.shape().num_tokens());
+    add_gpu_floor(inputs.shape(), record);
+    return;
+  }
+  const double left = kEagerShare * measure.rule.max_time;
+  const auto more = static_cast<std::int64_t>(std::min(left / eager.front(), kEagerSamples - 1.0));
+  for (std::int64_t i = 1; i <= more; ++i) eager.push_back(timer_->seconds([&] { call(i); }));
   record.event_us = median_of(eager) * kMicro;
 
   // Whole rounds of the rotation, as many as a round of kRoundSeconds needs.
@@ -251,18 +267,15 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
   record.timer = timer.name();
   if (!timer.why_no_graph().empty()) record.flags.emplace_back("no-graph");
 
-  double per_call = timer.replay(calls, {});
+  // Pre-heat; the card is looked at under the last of that load.
+  CardState before;
+  double per_call = timer.replay(calls, [&] { before = card_.look(); });
   for (const auto start = Clock::now(); seconds_since(start) < measure.preheat && !(stop && stop());)
-    per_call = timer.replay(calls, {});
-  const auto look_calls = static_cast<std::int64_t>(std::ceil(kLookSeconds / per_call));
-  const auto looked = [&] {
-    CardState state;
-    static_cast<void>(timer.replay(look_calls, [&] { state = card_.look(); }));
-    return state;
-  };
-  const CardState before = looked();
+    per_call = timer.replay(calls, [&] { before = card_.look(); });
   Samples samples = sample(timer, measure.rule, {}, {}, stop);
-  const CardState after = looked();
+  CardState after;
+  const auto look_calls = static_cast<std::int64_t>(std::ceil(kLookSeconds / per_call));
+  static_cast<void>(timer.replay(look_calls, [&] { after = card_.look(); }));
   samples.calls_per_sample = static_cast<int>((samples.calls_per_sample + calls - 1) / calls * calls);
   add_samples(record, samples, inputs.shape().num_tokens());
   const auto mean = [](const std::optional<double>& a,
@@ -276,10 +289,37 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
   if (record.slowed_by.find("thermal") != std::string::npos ||
       record.slowed_by.find("brake") != std::string::npos)
     record.flags.emplace_back("throttled");
-  const bool single = inputs.shape().q_dtype == DType::kF32;
+  add_gpu_floor(inputs.shape(), record);
+}
+
+void GpuBench::add_gpu_floor(const AttentionShape& shape, report::BenchRecord& record) const {
+  const bool single = shape.q_dtype == DType::kF32;
   add_floor(record, {.bytes_per_s = ceilings_.read_bytes_per_s,
                      .flops = single ? ceilings_.f32_flops : ceilings_.bf16_flops,
                      .launch_seconds = ceilings_.kernel_seconds});
+}
+
+void GpuBench::measure_peer(const peer::PeerBackend& backend, const spec::SweepPoint& point,
+                            const spec::Measure& measure, report::BenchRecord& record) {
+  DeviceInputs inputs(point.shape, measure.seed, 1, false, memory_);
+  const HostCopy copy(point.shape, inputs.args(0), memory_);
+  const std::unique_ptr<Plan> plan = backend.plan(point.shape, device_, point.options);
+  record.plan = plan->describe();
+  if (measure.verify != spec::VerifyMode::kNo) {
+    backend.run(*plan, copy.args(), {});
+    const CheckResult result =
+        SampledCheck(inputs).judge(backend.info().strategy, backend.rounding(point.shape), copy.outputs());
+    record.error_share = result.share;
+    record.verified = spec::name_of(spec::VerifyMode::kSample);
+    if (!result.passed) {
+      record.status = "wrong";
+      record.reason = result.reason;
+      return;
+    }
+  }
+  time_peer(backend, *plan, copy.args(), point, measure, {.gpu = true, .rotate_bytes = 4 * device_.l2_bytes},
+            record);
+  add_gpu_floor(point.shape, record);
 }
 
 }  // namespace mla::run

@@ -10,6 +10,7 @@
 #include "mla/device_bench.hpp"
 #include "mla/memory.hpp"
 #include "report/record.hpp"
+#include "run/backends.hpp"
 #include "run/device_call.hpp"
 #include "run/device_inputs.hpp"
 #include "run/nvml.hpp"
@@ -40,6 +41,10 @@ class GpuBench {
   void measure(const Backend& backend, const spec::SweepPoint& point, const spec::Measure& measure,
                const std::function<bool()>& stop, report::BenchRecord& record);
 
+  /// The same for a kernel in another process that computes on this GPU: it gets the inputs through files and times itself.
+  void measure_peer(const peer::PeerBackend& backend, const spec::SweepPoint& point,
+                    const spec::Measure& measure, report::BenchRecord& record);
+
  private:
   struct Prepared;
   struct Kept {
@@ -47,6 +52,7 @@ class GpuBench {
     std::unique_ptr<Prepared> prepared;
   };
   [[nodiscard]] Prepared& prepare(const spec::SweepPoint& point, const spec::Measure& measure);
+  void add_gpu_floor(const AttentionShape& shape, report::BenchRecord& record) const;
   void verify(const Backend& backend, const DeviceCall& call, Prepared& prepared,
               std::span<std::byte> workspace, const spec::Measure& measure, report::BenchRecord& record);
   void time(const DeviceCall& call, Prepared& prepared, std::span<std::byte> workspace,

@@ -11,8 +11,10 @@
 #include "mla/error.hpp"
 #include "mla/plugin_host.hpp"
 #include "report/table.hpp"
+#include "run/backends.hpp"
 #include "run/environment.hpp"
 #include "run/fill_record.hpp"
+#include "run/peer_point.hpp"
 #include "run/sampled_check.hpp"
 #include "run/threads.hpp"
 #include "run/work.hpp"
@@ -94,9 +96,10 @@ report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
     record.verified = spec::name_of(spec::VerifyMode::kNo);
     return record;
   };
-  const Backend& backend = get_backend(point.backend);
+  const Backend& backend = backend_named(point.backend);
+  const peer::PeerBackend* const outside = as_peer(backend);
   record.strategy = backend.info().strategy;
-  record.origin = origin_of(backend);
+  record.origin = outside == nullptr ? origin_of(backend) : std::string("peer");
   record.flops = count_work(point.shape).flops_of(backend.info().strategy);
   const bool on_device = backend.info().on_device;
   if (gpu_ != nullptr && on_device) record.device = gpu_->device().name;
@@ -107,6 +110,11 @@ report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
       record.timer = "graph";
       record.flags = build_flags();
       gpu_->measure(backend, point, measure_, stop_, record);
+      return record;
+    }
+    if (outside != nullptr && gpu_ != nullptr && runs_on(*outside, gpu_->device())) {
+      record.device = gpu_->device().name;
+      gpu_->measure_peer(*outside, point, measure_, record);
       return record;
     }
     if (const double bytes = estimated_bytes(point.shape); bytes > memory_limit_) {
@@ -149,6 +157,11 @@ void PointRunner::measure(const Backend& backend, const spec::SweepPoint& point,
   record.plan_us = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count() * kMicro;
   record.plan = plan->describe();
   record.workspace_bytes = static_cast<std::int64_t>(plan->workspace_bytes());
+  if (const peer::PeerBackend* const outside = as_peer(backend); outside != nullptr) {
+    time_peer(*outside, *plan, prepared.stage.args(), point, measure_, {}, record);
+    add_host_floor(record);
+    return;
+  }
   const std::span<std::byte> workspace = prepared.stage.workspace(plan->workspace_bytes());
   const auto call = [&] { backend.run(*plan, prepared.stage.args(), workspace); };
   std::function<void()> flush;
@@ -157,6 +170,10 @@ void PointRunner::measure(const Backend& backend, const spec::SweepPoint& point,
 
   record.flags = host_flags(hardware_threads());
   add_samples(record, samples, point.shape.num_tokens());
+  add_host_floor(record);
+}
+
+void PointRunner::add_host_floor(report::BenchRecord& record) const {
   add_floor(record, {.bytes_per_s = ceilings_.read_bytes_per_s,
                      .flops = std::max(ceilings_.f32_flops, ceilings_.f64_flops)});
 }

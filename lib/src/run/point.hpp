@@ -47,6 +47,8 @@ class PointRunner {
   void measure(const Backend& backend, const spec::SweepPoint& point, const verify::Machine& machine,
                PreparedShape& prepared, report::BenchRecord& record);
 
+  void add_host_floor(report::BenchRecord& record) const;
+
   const spec::Measure& measure_;
   HostCeilings ceilings_;
   double memory_limit_;

@@ -243,7 +243,7 @@ std::vector<CapacityCase> parse_cases(std::string_view json_text, std::string_vi
 }
 
 std::vector<CapacityCase> load_cases(const std::string& what, std::string_view stdin_text) {
-  if (what == "-") return parse_cases(stdin_text, "stdin");
+  if (what == "-") return parse_cases(stdin_text, "standard input");
   return parse_cases(read_text_file(what), what);
 }
 

@@ -168,7 +168,8 @@ Axis value_axis() {
   }
   for (const ValueKind kind :
        {ValueKind::kDominant, ValueKind::kSinks, ValueKind::kConstant, ValueKind::kAlternating,
-        ValueKind::kHeavyTail, ValueKind::kTiny, ValueKind::kExtreme, ValueKind::kZeroQuery}) {
+        ValueKind::kHeavyTail, ValueKind::kTiny, ValueKind::kDenormal, ValueKind::kExtreme,
+        ValueKind::kZeroQuery, ValueKind::kNan, ValueKind::kInfinity}) {
     axis.levels.push_back({std::string(name_of(kind)), [kind](Draft& d) { d.c.values = kind; }});
   }
   return axis;

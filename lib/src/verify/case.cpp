@@ -14,13 +14,15 @@
 namespace mla::verify {
 namespace {
 
+constexpr std::int64_t kMostFarTokens = 4;  // 2^30 elements each
+
 template <class Enum>
 struct Name {
   Enum value;
   std::string_view text;
 };
 
-constexpr std::array<Name<ValueKind>, 9> kValues{{{ValueKind::kNormal, "normal"},
+constexpr std::array<Name<ValueKind>, 12> kValues{{{ValueKind::kNormal, "normal"},
                                                   {ValueKind::kDominant, "dominant"},
                                                   {ValueKind::kSinks, "sinks"},
                                                   {ValueKind::kConstant, "constant"},
@@ -28,7 +30,10 @@ constexpr std::array<Name<ValueKind>, 9> kValues{{{ValueKind::kNormal, "normal"}
                                                   {ValueKind::kHeavyTail, "heavy_tail"},
                                                   {ValueKind::kTiny, "tiny"},
                                                   {ValueKind::kExtreme, "extreme"},
-                                                  {ValueKind::kZeroQuery, "zero_query"}}};
+                                                  {ValueKind::kDenormal, "denormal"},
+                                                  {ValueKind::kZeroQuery, "zero_query"},
+                                                  {ValueKind::kNan, "nan"},
+                                                  {ValueKind::kInfinity, "inf"}}};
 constexpr std::array<Name<IndexKind>, 7> kIndexes{{{IndexKind::kPlain, "plain"},
                                                    {IndexKind::kFront, "front"},
                                                    {IndexKind::kMiddle, "middle"},
@@ -102,6 +107,8 @@ constexpr Word kWords[] = {
      [](Case& c, std::string_view t) { c.spare_columns = number_of<std::int32_t>("spare_columns", t); }},
     {"first_block", [](const Case& c) { return fmt::format("{}", c.first_block); },
      [](Case& c, std::string_view t) { c.first_block = number_of<std::int64_t>("first_block", t); }},
+    {"far_rows", [](const Case& c) { return yes_no(c.far_rows); },
+     [](Case& c, std::string_view t) { c.far_rows = switch_of("far_rows", t); }},
     {"lse", [](const Case& c) { return yes_no(c.lse); },
      [](Case& c, std::string_view t) { c.lse = switch_of("lse", t); }},
     {"splits", [](const Case& c) { return fmt::format("{}", c.num_splits); },
@@ -174,6 +181,14 @@ void validate(const Case& c) {
   }
   if (c.num_splits < 0)
     refuse(fmt::format("splits is {}, but must be >= 0 (0: the backend decides)", c.num_splits));
+  if (c.values == ValueKind::kNan || c.values == ValueKind::kInfinity) {
+    // They go through the rotary part, which has to hold them as they are.
+    if (c.shape.dims.qk_rope_head_dim == 0) refuse(fmt::format("values={} need a rotary part", name_of(c.values)));
+    if (c.shape.cache == CacheFormat::kFp8) refuse(fmt::format("an fp8 cache cannot hold values={}", name_of(c.values)));
+  }
+  if (c.far_rows && c.shape.num_tokens() > kMostFarTokens) {
+    refuse(fmt::format("far_rows is for at most {} query tokens, not {}", kMostFarTokens, c.shape.num_tokens()));
+  }
   if (c.first_block < 0 || c.first_block > std::int64_t{1} << 30) {
     refuse(fmt::format("first_block is {}, but must lie in 0..{}", c.first_block, std::int64_t{1} << 30));
   }

@@ -13,14 +13,17 @@ namespace mla::verify {
 /// What q, the cache rows and the weights hold.
 enum class ValueKind : std::uint8_t {
   kNormal,       ///< standard normal, scores with standard deviation `score_std`
-  kDominant,     ///< normal, and one key 40 above the rest (first, middle or last by `seed`)
+  kDominant,     ///< normal, and one key 40 above the rest: the first, middle, last, or at a block's or tile's edge
   kSinks,        ///< normal, and the first four keys 10 above the rest
   kConstant,     ///< every row has the same latent, scores differ
   kAlternating,  ///< latents of alternating sign that nearly cancel
   kHeavyTail,    ///< one latent channel is 2^6 times larger
   kTiny,         ///< latents of about 2^-100: far below everything else, still normal numbers
+  kDenormal,     ///< latents of about 2^-130: subnormal in bf16 and f32, and not to be flushed
   kExtreme,      ///< scores of +-1e4: exp overflows unless the maximum is subtracted
   kZeroQuery,    ///< query 0: every visible key counts the same
+  kNan,          ///< normal, and the key in the middle of each request holds a NaN: it reaches the rows that see it
+  kInfinity,     ///< the same with an infinite score: those rows are no numbers either
 };
 [[nodiscard]] std::string_view name_of(ValueKind kind) noexcept;
 
@@ -51,6 +54,7 @@ struct Case {
   bool strided = false;  ///< pool, table, q, out and index rows are not packed
   std::int32_t spare_columns = 1;  ///< columns of the block table beyond need, holding ids that do not exist
   std::int64_t first_block = 0;    ///< lowest physical block id: large ones pass 2^31 elements
+  bool far_rows = false;           ///< tokens of q and out lie 2^30 elements apart: offsets pass 2^31
   bool lse = true;                 ///< ask for the LSE
   std::int32_t num_splits = 0;     ///< forced number of splits, 0: the backend decides
   std::uint64_t seed = 1;

@@ -56,6 +56,11 @@ EmulatedKernel::EmulatedKernel(Options options) : options_(std::move(options)) {
   info_.batch_invariant = true;
 }
 
+void EmulatedKernel::rename(std::string name) {
+  options_.name = std::move(name);
+  info_.name = options_.name;
+}
+
 RoundingProfile EmulatedKernel::rounding(const AttentionShape&) const {
   return options_.profile;
 }

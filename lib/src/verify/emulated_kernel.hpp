@@ -23,6 +23,7 @@ class EmulatedKernel : public Backend {
     std::int32_t splits = 1;  ///< where the caller forces none
   };
   explicit EmulatedKernel(Options options);
+  void rename(std::string name);
 
   [[nodiscard]] const BackendInfo& info() const noexcept override { return info_; }
   [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override;

@@ -6,7 +6,7 @@
 #include <iterator>
 
 #include "mla/error.hpp"
-#include "verify/run_suite.hpp"
+#include "verify/junit.hpp"
 
 namespace mla::verify {
 namespace {
@@ -37,25 +37,38 @@ std::string escaped(std::string_view text) {
 
 }  // namespace
 
-std::string to_junit(const SuiteRun& run, std::string_view suite_name) {
+std::string to_junit(const SuiteRun& run, const OracleRun& oracles, std::string_view suite_name) {
   std::string xml = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
   auto out = std::back_inserter(xml);
   fmt::format_to(
       out,
       "<testsuites>\n<testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" skipped=\"{}\" time=\"{:.3f}\">\n",
-      escaped(suite_name), run.verdicts.size(), run.failed, run.unsupported, run.seconds);
-  for (const Verdict& v : run.verdicts) {
-    fmt::format_to(out, "<testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\"", escaped(v.backend),
-                   escaped(to_text(v.c)), v.seconds);
-    if (v.outcome == Outcome::kPassed) {
+      escaped(suite_name), run.verdicts.size() + oracles.verdicts.size(), run.failed + oracles.failed,
+      run.unsupported + oracles.unsupported, run.seconds);
+  const auto add = [&](std::string_view backend, const std::string& name, double seconds, Outcome outcome,
+                       std::string_view reason) {
+    fmt::format_to(out, "<testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\"", escaped(backend), escaped(name),
+                   seconds);
+    if (outcome == Outcome::kPassed) {
       xml += "/>\n";
-      continue;
+      return;
     }
     fmt::format_to(out, "><{0} message=\"{1}\"/></testcase>\n",
-                   v.outcome == Outcome::kFailed ? "failure" : "skipped", escaped(v.reason));
+                   outcome == Outcome::kFailed ? "failure" : "skipped", escaped(reason));
+  };
+  for (const Verdict& v : run.verdicts) add(v.backend, to_text(v.c), v.seconds, v.outcome, v.reason);
+  for (const OracleVerdict& v : oracles.verdicts) {
+    add(v.backend, fmt::format("oracle {} {}", v.oracle, to_text(v.base)), 0.0, v.outcome.outcome, v.outcome.reason);
   }
   xml += "</testsuite>\n</testsuites>\n";
   return xml;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (!in && !in.eof()) throw Error(ErrorCode::kIo, fmt::format("{} cannot be read", path));
+  return text;
 }
 
 void write_file(const std::string& path, std::string_view text) {

@@ -19,8 +19,14 @@ struct Mutant {
   std::unique_ptr<EmulatedKernel> (*make)();
 };
 
-/// All of them.
+/// All that give an answer.
 [[nodiscard]] std::vector<Mutant> all_mutants();
+/// Those that give none: they crash or hang, and are judged in a process beside.
+[[nodiscard]] std::span<const Mutant> violent_mutants();
+/// One of either, by name. Throws kInvalidArgument with a suggestion.
+[[nodiscard]] const Mutant& get_mutant(std::string_view name);
+/// The kernel, called "mutant:NAME".
+[[nodiscard]] std::unique_ptr<EmulatedKernel> make_kernel(const Mutant& mutant);
 
 // By room.
 [[nodiscard]] std::span<const Mutant> mask_mutants();        ///< which keys are seen

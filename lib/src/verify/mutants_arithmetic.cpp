@@ -279,12 +279,4 @@ std::span<const Mutant> arithmetic_mutants() {
   return kMutants;
 }
 
-std::vector<Mutant> all_mutants() {
-  std::vector<Mutant> all;
-  for (const auto& room : {mask_mutants(), memory_mutants(), arithmetic_mutants()}) {
-    all.insert(all.end(), room.begin(), room.end());
-  }
-  return all;
-}
-
 }  // namespace mla::verify

@@ -177,6 +177,14 @@ struct WritesPadding : MutantKernel {
   }
 };
 
+/// A grid too large for the machine fails to launch, and nobody asks.
+struct LaunchLost : MutantKernel {
+  void store(const Row& row, std::span<const double> out, double lse) const override {
+    constexpr std::int64_t kMostHeads = 96;
+    if (row.shape.dims.num_heads <= kMostHeads) MutantKernel::store(row, out, lse);
+  }
+};
+
 /// Query rows assumed packed.
 struct PackedQuery : MutantKernel {
   std::vector<double> query(const Row& row) const override {
@@ -220,6 +228,8 @@ constexpr Mutant kMutants[] = {
      make_mutant<EmptyNotWritten>},
     {"lse-not-written", "the LSE is not stored with one split", "MLA-046", make_mutant<LseNotWritten>},
     {"writes-padding", "it writes behind the last channel of a row", "MLA-096", make_mutant<WritesPadding>},
+    {"launch-lost", "with more than 96 heads the launch fails unnoticed", "MLA-016 MLA-026 MLA-027",
+     make_mutant<LaunchLost>},
     {"packed-query", "the strides of q are ignored", "", make_mutant<PackedQuery>},
     {"head-tile", "heads past a multiple of 16 repeat the one before", "MLA-094 MLA-107",
      make_mutant<HeadTile>}};

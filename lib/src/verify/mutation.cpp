@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "verify/judge.hpp"
 #include "verify/oracles.hpp"
 
 namespace mla::verify {
@@ -41,10 +42,11 @@ void ask_case(const Case& c, const Machine& machine, std::span<Trial> trials) {
 }
 
 void ask_oracles(Trial& trial, const Machine& machine, std::uint64_t seed, const RunHooks& hooks) {
-  const Participant participant{trial.kernel.get(), machine};
+  const Participant participant{trial.kernel.get(), machine, {}};
   RunHooks own = hooks;
   own.fail_fast = true;
-  const OracleRun run = run_oracles({&participant, 1}, {seed, 3, false}, own);
+  LocalJudge judge;
+  const OracleRun run = run_oracles({&participant, 1}, {seed, 3, false}, own, judge);
   trial.verdict.asked += static_cast<std::int64_t>(run.verdicts.size());
   if (run.failed > 0) {
     const OracleVerdict& last = run.verdicts.back();
@@ -59,7 +61,7 @@ MutationRun run_mutants(std::span<const Mutant> mutants, const Suite& suite, con
   for (const Mutant& mutant : mutants) {
     Trial& trial = trials.emplace_back();
     trial.verdict.mutant = mutant;
-    trial.kernel = mutant.make();
+    trial.kernel = make_kernel(mutant);
   }
   MutationRun run;
   const Machine machine{host_device(), &host_memory()};

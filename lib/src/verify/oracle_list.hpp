@@ -26,6 +26,7 @@ namespace mla::verify {
 [[nodiscard]] OracleOutcome oracle_duplicates(const OracleSubject& subject);
 [[nodiscard]] OracleOutcome oracle_shifted_scores(const OracleSubject& subject);
 [[nodiscard]] OracleOutcome oracle_one_by_one(const OracleSubject& subject);
+[[nodiscard]] OracleOutcome oracle_shorter(const OracleSubject& subject);
 [[nodiscard]] OracleOutcome oracle_splits(const OracleSubject& subject);
 [[nodiscard]] OracleOutcome oracle_chunks(const OracleSubject& subject);
 

@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "mla/error.hpp"
+#include "verify/limits_file.hpp"
 
 namespace mla::verify {
 namespace {
@@ -16,12 +17,12 @@ bool same_bits(double a, double b) {
 
 }  // namespace
 
-Execution run_problem(const OracleSubject& subject, const Problem& problem) {
+Execution run_problem(const OracleSubject& subject, const Problem& problem, const AttentionShape* planned) {
   Stage stage(problem, *subject.machine.memory);
   PlanOptions options;
   options.num_splits = problem.get_case().num_splits;
-  Execution run = execute(*subject.backend, stage, problem, subject.machine.device, options);
-  if (!run.failure.empty()) throw Error(ErrorCode::kInternal, run.failure);
+  Execution run = execute(*subject.backend, stage, problem, subject.machine.device, options, planned);
+  if (run.failed != Failure::kNone) throw RunFailure(run);
   return run;
 }
 
@@ -60,9 +61,10 @@ std::string against(const OracleSubject& subject, const Execution& run, const Pr
   rows.lse.assign(want_lse.begin(), want_lse.end());
   const std::vector<RowBudget> budgets =
       row_budgets(rows, expected.stats(strategy), subject.backend->rounding(shape), shape,
-                  budget_problem.values().softmax_scale);
+                  budget_problem.values().softmax_scale, active_limits());
   CompareOptions options;
   options.num_heads = shape.dims.num_heads;
+  options.limits = active_limits();
   const std::span<const double> lse = run.lse.empty() ? std::span<const double>() : want_lse;
   const ErrorReport report =
       compare_rows(run.out, want, run.lse, lse, output_width(shape), budgets, shape.out_dtype, options);

@@ -4,14 +4,27 @@
 #include <optional>
 #include <string>
 
+#include "mla/error.hpp"
 #include "verify/expected.hpp"
 #include "verify/oracles.hpp"
 
 /// What oracles share: running a problem, comparing two runs bit by bit, comparing a run with rows that are known.
 namespace mla::verify {
 
-/// Runs and throws Error(kInternal) with the sentence of a run that failed outright: run_oracles reports it as a failure.
-[[nodiscard]] Execution run_problem(const OracleSubject& subject, const Problem& problem);
+/// A run that failed outright: the oracle's answer.
+class RunFailure : public Error {
+ public:
+  explicit RunFailure(const Execution& run)
+      : Error(ErrorCode::kInternal, run.failure), failure_(run.failed) {}
+  [[nodiscard]] Failure failure() const noexcept { return failure_; }
+
+ private:
+  Failure failure_;
+};
+
+/// Throws RunFailure for a run that failed outright.
+[[nodiscard]] Execution run_problem(const OracleSubject& subject, const Problem& problem,
+                                    const AttentionShape* planned = nullptr);
 
 /// The first place where two runs differ in a bit, or nothing.
 [[nodiscard]] std::optional<std::string> bit_difference(const Execution& a, const Execution& b,

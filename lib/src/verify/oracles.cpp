@@ -5,8 +5,11 @@
 
 #include <optional>
 
+#include "core/text.hpp"
 #include "mla/error.hpp"
+#include "verify/judge.hpp"
 #include "verify/oracle_list.hpp"
+#include "verify/oracle_tools.hpp"
 
 namespace mla::verify {
 namespace {
@@ -28,18 +31,9 @@ constexpr Oracle kOracles[] = {
     {"shifted-scores", "a constant added to all scores: the same output, LSE + constant",
      oracle_shifted_scores},
     {"one-by-one", "several queries at once or one by one", oracle_one_by_one},
+    {"shorter", "a plan for longer requests serves shorter and empty ones", oracle_shorter},
     {"splits", "1 to 32 splits", oracle_splits},
     {"chunks", "one prefix in chunks, an empty one among them, merged by LSE", oracle_chunks}};
-
-/// Runs one oracle; what it throws is its answer.
-OracleOutcome ask(const Oracle& oracle, const OracleSubject& subject) {
-  try {
-    return oracle.check(subject);
-  } catch (const Error& e) {
-    return e.code() == ErrorCode::kUnsupported ? OracleOutcome::not_for(e.what())
-                                               : OracleOutcome::failed(e.what());
-  }
-}
 
 /// The first of some dims that the backend serves.
 std::optional<Case> smallest_shape(const Participant& participant, QuerySpace space, Phase phase,
@@ -72,6 +66,29 @@ std::span<const Oracle> all_oracles() {
   return kOracles;
 }
 
+const Oracle& get_oracle(std::string_view name) {
+  std::vector<std::string> names;
+  for (const Oracle& oracle : kOracles) {
+    if (oracle.name == name) return oracle;
+    names.emplace_back(oracle.name);
+  }
+  throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no oracle '{}'", name),
+              text::suggestion(name, names));
+}
+
+OracleOutcome ask_oracle(const Oracle& oracle, const OracleSubject& subject) {
+  try {
+    return oracle.check(subject);
+  } catch (const RunFailure& e) {
+    return {Outcome::kFailed, e.what(), e.failure()};
+  } catch (const Error& e) {
+    // An invalid argument is the oracle's own: it cannot be asked of such a case.
+    if (e.code() == ErrorCode::kUnsupported || e.code() == ErrorCode::kInvalidArgument)
+      return OracleOutcome::not_for(e.what());
+    return {Outcome::kFailed, e.what(), Failure::kThrew};
+  }
+}
+
 std::vector<Case> oracle_shapes(const Participant& participant, const OracleOptions& options) {
   std::vector<Case> shapes;
   for (const QuerySpace space : {QuerySpace::kLatent, QuerySpace::kHead}) {
@@ -92,7 +109,7 @@ std::vector<Case> oracle_shapes(const Participant& participant, const OracleOpti
 }
 
 OracleRun run_oracles(std::span<const Participant> participants, const OracleOptions& options,
-                      const RunHooks& hooks) {
+                      const RunHooks& hooks, Judge& judge) {
   OracleRun run;
   for (const Participant& participant : participants) {
     for (const Case& shape : oracle_shapes(participant, options)) {
@@ -104,7 +121,7 @@ OracleRun run_oracles(std::span<const Participant> participants, const OracleOpt
         }
         if (hooks.step) hooks.step(fmt::format("{} {}", oracle.name, to_text(shape)));
         OracleVerdict verdict{oracle.name, oracle.expectation, std::string(participant.backend->info().name),
-                              shape, ask(oracle, subject)};
+                              shape, judge.ask(oracle, subject)};
         switch (verdict.outcome.outcome) {
           case Outcome::kPassed:
             ++run.passed;

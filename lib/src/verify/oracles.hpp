@@ -13,21 +13,28 @@
 /// reference, and changes of a problem that must not change its answer.
 namespace mla::verify {
 
+class Judge;
+
 /// A backend and the shape on which an oracle is asked.
 struct OracleSubject {
   const Backend* backend = nullptr;
   Machine machine;
   Case base;  ///< ragged batch with an empty request; oracles vary it
-  int repeats = 10;
+  int repeats = 50;
 };
 
 struct OracleOutcome {
   Outcome outcome = Outcome::kPassed;
-  std::string reason;
-  [[nodiscard]] static OracleOutcome passed() { return {}; }
-  [[nodiscard]] static OracleOutcome failed(std::string why) { return {Outcome::kFailed, std::move(why)}; }
+  std::string reason;  ///< of a pass: what was found out beside
+  Failure failure = Failure::kNone;
+  [[nodiscard]] static OracleOutcome passed(std::string remark = {}) {
+    return {Outcome::kPassed, std::move(remark), Failure::kNone};
+  }
+  [[nodiscard]] static OracleOutcome failed(std::string why) {
+    return {Outcome::kFailed, std::move(why), Failure::kError};
+  }
   [[nodiscard]] static OracleOutcome not_for(std::string why) {
-    return {Outcome::kUnsupported, std::move(why)};
+    return {Outcome::kUnsupported, std::move(why), Failure::kNone};
   }
 };
 
@@ -39,10 +46,14 @@ struct Oracle {
 
 /// All of them, by name unique.
 [[nodiscard]] std::span<const Oracle> all_oracles();
+/// Throws kInvalidArgument with a suggestion.
+[[nodiscard]] const Oracle& get_oracle(std::string_view name);
+/// Asks one; what the backend throws is the answer.
+[[nodiscard]] OracleOutcome ask_oracle(const Oracle& oracle, const OracleSubject& subject);
 
 struct OracleOptions {
   std::uint64_t seed = 1;
-  int repeats = 10;
+  int repeats = 50;
   bool every_format = true;  ///< false: only the first cache format that a backend takes in each query space
 };
 
@@ -64,6 +75,6 @@ struct OracleRun {
 
 /// Every oracle on every shape of every participant.
 [[nodiscard]] OracleRun run_oracles(std::span<const Participant> participants, const OracleOptions& options,
-                                    const RunHooks& hooks);
+                                    const RunHooks& hooks, Judge& judge);
 
 }  // namespace mla::verify

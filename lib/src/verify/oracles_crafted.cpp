@@ -9,6 +9,7 @@
 
 #include "verify/oracle_list.hpp"
 #include "verify/oracle_tools.hpp"
+#include "verify/suite.hpp"
 
 namespace mla::verify {
 namespace {
@@ -170,12 +171,19 @@ OracleOutcome oracle_count(const OracleSubject& subject) {
 OracleOutcome oracle_spike(const OracleSubject& subject) {
   if (subject.base.shape.dims.qk_rope_head_dim == 0)
     return OracleOutcome::not_for("there is no rotary channel to aim with");
-  constexpr std::int32_t kKeys = 300;
+  constexpr std::int32_t kKeys = 300, kEveryKey = 130;
+  constexpr double kEveryWork = 2e8;
   std::set<std::int32_t> places{0, 1, kKeys / 2, kKeys - 1};
   std::vector<std::int32_t> edges = subject.backend->info().edges;
   edges.push_back(subject.base.shape.block_size);
   for (const std::int32_t edge : edges) {
     for (std::int32_t at = edge; at < kKeys && at <= 4 * edge; at += edge) places.insert({at - 1, at});
+  }
+  // Every position where that costs little.
+  Case all = subject.base;
+  all.shape.batch.assign(kEveryKey, {1, kKeys});
+  if (work_of(all) <= kEveryWork) {
+    for (std::int32_t at = 0; at < kEveryKey; ++at) places.insert(at);
   }
   // One request for each place: all boundaries in one run.
   Case c = subject.base;

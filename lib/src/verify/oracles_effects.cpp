@@ -44,23 +44,32 @@ std::span<double> latent_row(Values& values, std::size_t width, std::size_t r) {
 OracleOutcome oracle_permuted_keys(const OracleSubject& subject) {
   const Case c = closest(subject, open_request(subject.base, 1, kKeys));
   const Problem problem(c);
-  Values values = problem.values();
   const auto width = static_cast<std::size_t>(c.shape.dims.latent_width());
-  std::vector<std::size_t> order(kKeys);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  const CounterRng rng(c.seed, 70);
-  for (std::size_t i = order.size() - 1; i > 0; --i) {
-    std::swap(order[i], order[static_cast<std::size_t>(rng.between(i, 0, static_cast<std::int64_t>(i)))]);
-  }
-  for (std::size_t i = 0; i < order.size(); ++i) {
-    std::copy_n(problem.values().latent.begin() + static_cast<std::ptrdiff_t>(order[i] * width), width,
-                latent_row(values, width, i).begin());
-  }
-  const Problem permuted(c, std::move(values));
   Expected expected(problem);
   const reference::AttentionOutput& want = expected.result(subject.backend->info().strategy);
-  const std::string wrong = against(subject, run_problem(subject, permuted), problem, want.out, want.lse);
-  return wrong.empty() ? OracleOutcome::passed() : OracleOutcome::failed(wrong);
+  std::vector<std::size_t> within(kKeys), across(kKeys);
+  std::iota(across.begin(), across.end(), std::size_t{0});
+  within = across;
+  constexpr std::size_t kPiece = 8;  // every tile of every kernel holds whole ones
+  for (std::size_t i = 0; i + kPiece <= within.size(); i += kPiece) {
+    const auto piece = within.begin() + static_cast<std::ptrdiff_t>(i);
+    std::reverse(piece, piece + kPiece);
+  }
+  const CounterRng rng(c.seed, 70);
+  for (std::size_t i = across.size() - 1; i > 0; --i) {
+    std::swap(across[i], across[static_cast<std::size_t>(rng.between(i, 0, static_cast<std::int64_t>(i)))]);
+  }
+  for (const auto& [order, where] : {std::pair(&within, "within tiles"), std::pair(&across, "across tiles")}) {
+    Values values = problem.values();
+    for (std::size_t i = 0; i < order->size(); ++i) {
+      std::copy_n(problem.values().latent.begin() + static_cast<std::ptrdiff_t>((*order)[i] * width), width,
+                  latent_row(values, width, i).begin());
+    }
+    const Problem permuted(c, std::move(values));
+    const std::string wrong = against(subject, run_problem(subject, permuted), problem, want.out, want.lse);
+    if (!wrong.empty()) return OracleOutcome::failed(fmt::format("{}: {}", where, wrong));
+  }
+  return OracleOutcome::passed();
 }
 
 OracleOutcome oracle_duplicates(const OracleSubject& subject) {
@@ -142,6 +151,22 @@ OracleOutcome oracle_one_by_one(const OracleSubject& subject) {
   return OracleOutcome::passed();
 }
 
+OracleOutcome oracle_shorter(const OracleSubject& subject) {
+  // As a captured graph is replayed: the plan of the longest batch, and in it shorter requests and padding.
+  Case c = subject.base;
+  c.shape.topk = 0;
+  for (std::size_t b = 0; b < c.shape.batch.size(); ++b) {
+    Request& r = c.shape.batch[b];
+    if (b % 3 == 0) r.kv_len = std::max(r.q_len, r.kv_len / 2);
+    if (b % 3 == 2) r.kv_len = 0;
+  }
+  AttentionShape planned = subject.base.shape;
+  planned.topk = 0;
+  const Problem problem(c);
+  const std::string wrong = against_reference(subject, run_problem(subject, problem, &planned), problem);
+  return wrong.empty() ? OracleOutcome::passed() : OracleOutcome::failed(wrong);
+}
+
 OracleOutcome oracle_splits(const OracleSubject& subject) {
   Case c = subject.base;
   const Problem problem(c);
@@ -158,11 +183,16 @@ OracleOutcome oracle_splits(const OracleSubject& subject) {
 }
 
 OracleOutcome oracle_chunks(const OracleSubject& subject) {
-  const DType computed_in = subject.backend->rounding(subject.base.shape).accumulate;
-  if (unit_roundoff(subject.base.shape.out_dtype) > unit_roundoff(computed_in)) {
-    return OracleOutcome::not_for("outputs of this type are rounded too coarsely to be merged");
+  Case whole_case = closest(subject, open_request(subject.base, 1, kKeys));
+  if (unit_roundoff(whole_case.shape.out_dtype) > unit_roundoff(DType::kF32)) {
+    whole_case.shape.out_dtype = DType::kF32;  // parts that are merged must not be rounded coarsely
+    if (!serves(subject, whole_case))
+      return OracleOutcome::not_for("it has no single-precision output, and coarser parts cannot be merged");
   }
-  const Case whole_case = closest(subject, open_request(subject.base, 1, kKeys));
+  const DType computed_in = subject.backend->rounding(whole_case.shape).accumulate;
+  if (unit_roundoff(whole_case.shape.out_dtype) > unit_roundoff(computed_in)) {
+    return OracleOutcome::not_for("its outputs are coarser than what it computes in and cannot be merged");
+  }
   const Problem whole(whole_case);
   const auto width = static_cast<std::size_t>(whole_case.shape.dims.latent_width());
   // 0 | 1 | 63 | 64 | 22 keys; the empty chunk must not count.

@@ -127,6 +127,7 @@ OracleOutcome oracle_batch(const OracleSubject& subject) {
 
   const std::size_t out = tokens * row * static_cast<std::size_t>(output_width(c.shape));
   const std::size_t rows = tokens * row;
+  std::string remark;
   for (const bool last : {false, true}) {
     Execution part;
     part.out.assign(last ? many.out.end() - static_cast<std::ptrdiff_t>(out) : many.out.begin(),
@@ -141,11 +142,13 @@ OracleOutcome oracle_batch(const OracleSubject& subject) {
           same(one, part, alone,
                fmt::format("alone and as {} of a batch differ, though it claims invariance", place));
       if (outcome.outcome != Outcome::kPassed) return outcome;
+    } else if (const auto difference = bit_difference(one, part, alone)) {
+      remark = fmt::format("alone and as {} of a batch differ, as is its right: {}", place, *difference);
     }
     const std::string wrong = against_reference(subject, part, alone);
     if (!wrong.empty()) return OracleOutcome::failed(fmt::format("as {} of a batch: {}", place, wrong));
   }
-  return OracleOutcome::passed();
+  return OracleOutcome::passed(remark);
 }
 
 }  // namespace mla::verify

@@ -32,11 +32,13 @@ Case case_of(const Json& json, const char* key, std::string_view origin) {
 
 }  // namespace
 
-std::string to_json(const Repro& repro) {
+std::string to_json(const Repro& repro, std::string_view file) {
   const Json json{{"schema_version", 1},      {"kind", "verify.repro"},
                   {"backend", repro.backend}, {"oracle", repro.oracle},
                   {"case", to_text(repro.c)}, {"found_as", to_text(repro.found_as)},
-                  {"finding", repro.finding}, {"version", repro.version}};
+                  {"failure", name_of(repro.failure)},
+                  {"finding", repro.finding}, {"version", repro.version},
+                  {"command", fmt::format("mla-verify run --replay {}", file)}};
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
@@ -51,9 +53,16 @@ Repro parse_repro(std::string_view text, std::string_view origin) {
   if (text_of(json, "kind", origin) != "verify.repro") {
     throw Error(ErrorCode::kParse, fmt::format("{}: kind is not verify.repro", origin));
   }
+  Failure failure = Failure::kNone;
+  try {
+    failure = parse_failure(text_of(json, "failure", origin));
+  } catch (const Error& e) {
+    throw Error(ErrorCode::kParse, fmt::format("{}: {}", origin, e.what()));
+  }
   return {text_of(json, "backend", origin), text_of(json, "oracle", origin),
           case_of(json, "case", origin),    case_of(json, "found_as", origin),
-          text_of(json, "finding", origin), text_of(json, "version", origin)};
+          failure,                          text_of(json, "finding", origin),
+          text_of(json, "version", origin)};
 }
 
 }  // namespace mla::verify

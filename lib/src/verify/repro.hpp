@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "verify/case.hpp"
+#include "verify/run_case.hpp"
 
 namespace mla::verify {
 
@@ -14,12 +15,13 @@ struct Repro {
   std::string oracle;  ///< name, or empty: the case is compared with the reference
   Case c;
   Case found_as;  ///< the case before it was reduced
+  Failure failure = Failure::kNone;
   std::string finding;
   std::string version;  ///< of the build that found it
 };
 
-/// JSON text, one object.
-[[nodiscard]] std::string to_json(const Repro& repro);
+/// JSON text, one object; `file` is where it will stand, for the command line in it.
+[[nodiscard]] std::string to_json(const Repro& repro, std::string_view file);
 /// Throws kParse naming `origin` and the key.
 [[nodiscard]] Repro parse_repro(std::string_view json, std::string_view origin);
 

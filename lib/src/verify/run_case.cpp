@@ -3,10 +3,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
 
+#include "core/text.hpp"
 #include "mla/error.hpp"
+#include "verify/limits_file.hpp"
 
 namespace mla::verify {
 namespace {
@@ -23,17 +27,58 @@ ErrorReport compare(const Problem& problem, Expected& expected, const Backend& b
   const reference::AttentionOutput& want = expected.result(info.strategy);
   const AttentionShape& shape = problem.shape();
   const std::vector<RowBudget> budgets = row_budgets(
-      want, expected.stats(info.strategy), backend.rounding(shape), shape, problem.values().softmax_scale);
+      want, expected.stats(info.strategy), backend.rounding(shape), shape, problem.values().softmax_scale,
+      active_limits());
   CompareOptions options;
   options.num_heads = shape.dims.num_heads;
   options.cu_seqlens_q = problem.cu_seqlens_q();
+  options.keep_rows = true;
+  options.limits = active_limits();
   options.independent_rows = has_random_rows(problem.get_case());
   const std::span<const double> want_lse = run.lse.empty() ? std::span<const double>() : std::span(want.lse);
   return compare_rows(run.out, want.out, run.lse, want_lse, output_width(shape), budgets, shape.out_dtype,
                       options);
 }
 
+/// Which lengths and heads the shares of the rows belong to.
+void fill_strips(const AttentionShape& shape, std::span<const double> row_shares, Verdict& verdict) {
+  const auto raise = [](Strip& strip, std::int64_t at, double share) {
+    double& worst = strip.try_emplace(at, 0.0).first->second;
+    worst = std::max(worst, share);
+  };
+  std::size_t row = 0;
+  for (const Request& request : shape.batch) {
+    for (std::int64_t i = 0; i < request.q_len; ++i) {
+      for (std::int64_t h = 0; h < shape.dims.num_heads; ++h, ++row) {
+        raise(verdict.by_length, request.kv_len, row_shares[row]);
+        raise(verdict.by_head, h, row_shares[row]);
+      }
+    }
+  }
+}
+
+constexpr std::pair<Failure, std::string_view> kFailures[] = {
+    {Failure::kNone, "none"},     {Failure::kError, "error"}, {Failure::kNan, "nan"},  {Failure::kThrew, "threw"},
+    {Failure::kMemory, "memory"}, {Failure::kCrash, "crash"}, {Failure::kHang, "hang"}};
+
 }  // namespace
+
+std::string_view name_of(Failure failure) noexcept {
+  for (const auto& [value, name] : kFailures) {
+    if (value == failure) return name;
+  }
+  return "unknown";
+}
+
+Failure parse_failure(std::string_view text) {
+  std::vector<std::string> names;
+  for (const auto& [value, name] : kFailures) {
+    if (name == text) return value;
+    names.emplace_back(name);
+  }
+  throw Error(ErrorCode::kParse,
+              fmt::format("failure '{}' is unknown; allowed are {}", text, text::join_or(names)));
+}
 
 Machine machine_for(const Backend& backend) {
   if (!backend.info().on_device) return {host_device(), &host_memory()};
@@ -60,12 +105,13 @@ double Verdict::share() const noexcept {
 }
 
 Execution execute(const Backend& backend, Stage& stage, const Problem& problem, const Device& device,
-                  const PlanOptions& options) {
-  const Support support = backend.supports(problem.shape(), device);
+                  const PlanOptions& options, const AttentionShape* planned) {
+  const AttentionShape& shape = planned != nullptr ? *planned : problem.shape();
+  const Support support = backend.supports(shape, device);
   if (!support) throw Error(ErrorCode::kUnsupported, support.why);
   Execution run;
   try {
-    const std::unique_ptr<Plan> plan = backend.plan(problem.shape(), device, options);
+    const std::unique_ptr<Plan> plan = backend.plan(shape, device, options);
     run.plan = plan->describe();
     stage.reset_outputs();
     const std::span<std::byte> workspace = stage.workspace(plan->workspace_bytes());
@@ -75,9 +121,11 @@ Execution execute(const Backend& backend, Stage& stage, const Problem& problem, 
     run.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kUnsupported) throw;
+    run.failed = Failure::kThrew;
     run.failure = fmt::format("it threw: {}", e.what());
     return run;
   } catch (const std::exception& e) {
+    run.failed = Failure::kThrew;
     run.failure = fmt::format("it threw: {}", e.what());
     return run;
   }
@@ -91,6 +139,7 @@ Execution execute(const Backend& backend, Stage& stage, const Problem& problem, 
   }
   const std::string changed = stage.changed_input();
   if (!changed.empty()) run.failure = fmt::format("it changed its input '{}'", changed);
+  if (!run.failure.empty()) run.failed = Failure::kMemory;
   return run;
 }
 
@@ -115,15 +164,25 @@ Verdict CaseRun::judge(const Backend& backend, const Machine& machine) {
   }
   verdict.plan = run.plan;
   verdict.seconds = run.seconds;
-  if (!run.out.empty()) verdict.report = compare(problem_, expected_, backend, run);
-  if (!run.failure.empty()) {
+  if (!run.out.empty()) {
+    verdict.report = compare(problem_, expected_, backend, run);
+    fill_strips(problem_.shape(), std::exchange(verdict.report.row_shares, {}), verdict);
+  }
+  if (run.failed != Failure::kNone) {
     verdict.outcome = Outcome::kFailed;
+    verdict.failure = run.failed;
     verdict.reason = run.failure;
   } else if (!verdict.report.passed()) {
     verdict.outcome = Outcome::kFailed;
+    verdict.failure = verdict.report.nan_mismatches > 0 ? Failure::kNan : Failure::kError;
     verdict.reason = to_text(verdict.report, verdict.c.shape.dims.num_heads);
   }
   return verdict;
+}
+
+void CaseRun::prepare(const Backend& backend) {
+  (void)expected_.result(backend.info().strategy);
+  (void)expected_.stats(backend.info().strategy);
 }
 
 Verdict run_case(const Backend& backend, const Case& c) {

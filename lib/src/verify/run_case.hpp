@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,16 +23,37 @@ struct Machine {
 /// This host for CPU backends; throws kDevice for a device backend where there is no device.
 [[nodiscard]] Machine machine_for(const Backend& backend);
 
+/// In which way a backend failed. A reduced case has to fail in the same one.
+enum class Failure : std::uint8_t {
+  kNone,
+  kError,   ///< over the budget, or an oracle's expectation is not met
+  kNan,     ///< NaN or Inf where the reference has none, or the reverse
+  kThrew,   ///< it threw, or the device reported a fault
+  kMemory,  ///< it wrote where it must not
+  kCrash,   ///< its process died
+  kHang,    ///< it gave no answer in time
+};
+/// "none", "error", "nan", "threw", "memory", "crash", "hang".
+[[nodiscard]] std::string_view name_of(Failure failure) noexcept;
+/// Throws kParse.
+[[nodiscard]] Failure parse_failure(std::string_view text);
+
+/// Worst share of the budget over something: keys of the request, or head.
+using Strip = std::map<std::int64_t, double>;
+
 /// What a backend gave for a staged problem.
 struct Execution {
-  std::string failure;  ///< a sentence, or empty: it threw, wrote where it must not, changed an input
+  Failure failed = Failure::kNone;  ///< kThrew or kMemory; what can be compared is judged afterwards
+  std::string failure;              ///< a sentence, or empty
   std::string plan;     ///< the plan's description
   std::vector<double> out, lse;  ///< packed; lse empty if not asked for
   double seconds = 0;
 };
 /// Runs the backend once. Throws kUnsupported where the backend refuses; every other failure is part of the result.
+/// `planned`: make the plan for this shape instead of the problem's (lengths at least as long).
 [[nodiscard]] Execution execute(const Backend& backend, Stage& stage, const Problem& problem,
-                                const Device& device, const PlanOptions& options);
+                                const Device& device, const PlanOptions& options,
+                                const AttentionShape* planned = nullptr);
 
 enum class Outcome : std::uint8_t { kPassed, kFailed, kUnsupported };
 [[nodiscard]] std::string_view name_of(Outcome outcome) noexcept;
@@ -40,8 +63,10 @@ struct Verdict {
   Case c;
   std::string backend;
   Outcome outcome = Outcome::kPassed;
+  Failure failure = Failure::kNone;
   std::string reason;  ///< why it failed or is not supported; empty if passed
-  ErrorReport report;  ///< of a run that could be compared
+  ErrorReport report;  ///< of a run that could be compared, without row_shares
+  Strip by_length, by_head;
   std::string plan;
   double seconds = 0;  ///< of the backend's run
   /// Share of the budget; infinite for a failure that has none.
@@ -57,6 +82,8 @@ class CaseRun {
   CaseRun& operator=(const CaseRun&) = delete;
   [[nodiscard]] const Problem& problem() const noexcept { return problem_; }
   [[nodiscard]] Verdict judge(const Backend& backend, const Machine& machine);
+  /// Makes what judge() needs of the reference now.
+  void prepare(const Backend& backend);
 
  private:
   Problem problem_;

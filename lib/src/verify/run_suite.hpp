@@ -13,11 +13,14 @@
 
 namespace mla::verify {
 
+class CaseSource;
+class Judge;
+
 /// A backend that takes part, with the machine it runs on.
 struct Participant {
   const Backend* backend = nullptr;
   Machine machine;
-  std::shared_ptr<const Backend> owned{};  ///< a peer's process lives as long as the participant
+  std::shared_ptr<const Backend> owned{};  ///< a peer's process or a mutant lives as long as the participant
 };
 
 /// The backends of a run and why others are left out.
@@ -28,7 +31,8 @@ struct Participants {
 
 /// `names`: "all", or names joined by commas. Device backends without a device are left out of "all"; named ones throw
 /// kDevice. "peer:FILE" is a kernel in another process (peers/PROTOCOL.md); one that skips throws kUnsupported with its
-/// sentence. Throws kInvalidArgument with a did-you-mean hint for an unknown name.
+/// sentence. "mutant:NAME" is a deliberately wrong kernel, to see what a failure looks like. Throws kInvalidArgument with
+/// a did-you-mean hint for an unknown name.
 [[nodiscard]] Participants choose_participants(std::string_view names);
 
 struct RunHooks {
@@ -39,14 +43,18 @@ struct RunHooks {
 
 struct SuiteRun {
   std::vector<Verdict> verdicts;  ///< in the order they were made
-  std::int64_t passed = 0, failed = 0, unsupported = 0;
+  std::int64_t cases = 0, passed = 0, failed = 0, unsupported = 0;
   bool stopped = false;  ///< by the hook, before the end
   double seconds = 0;
 };
 
 /// Every case on every participant.
 [[nodiscard]] SuiteRun run_suite(std::span<const Case> cases, std::span<const Participant> participants,
-                                 const RunHooks& hooks);
+                                 const RunHooks& hooks, Judge& judge);
+
+/// A fuzzer: random cases until `seconds` are over, the i-th from seed + i.
+[[nodiscard]] SuiteRun run_fuzzer(const CaseSource& source, std::uint64_t seed, double seconds,
+                                  std::span<const Participant> participants, const RunHooks& hooks, Judge& judge);
 
 /// The order of a summary: failures first, then by share of the budget, then what is not supported.
 [[nodiscard]] std::vector<const Verdict*> worst_first(const SuiteRun& run);
@@ -54,9 +62,5 @@ struct SuiteRun {
 /// A command line that repeats one verdict.
 [[nodiscard]] std::string rerun_command(const Verdict& verdict);
 
-/// JUnit XML, one test case a verdict, for CI systems.
-[[nodiscard]] std::string to_junit(const SuiteRun& run, std::string_view suite_name);
-/// Writes `text` to a file by way of a temporary one beside it. Throws kIo.
-void write_file(const std::string& path, std::string_view text);
 
 }  // namespace mla::verify

@@ -29,6 +29,7 @@ class Simplifier {
     heads_and_widths();
     mask();
     layout();
+    types();
     values();
     return std::move(found_);
   }
@@ -131,8 +132,22 @@ class Simplifier {
     add([](Case& c) { c.permuted = false; });
     add([](Case& c) { c.strided = false; });
     add([](Case& c) { c.first_block = 0; });
+    add([](Case& c) { c.far_rows = false; });
     for (const std::int32_t s : smaller(case_.spare_columns, 0)) add([=](Case& c) { c.spare_columns = s; });
     add([](Case& c) { c.poison = Poison::kZero; });
+  }
+
+  /// Plainer tensors: latent space, decode, single precision.
+  void types() {
+    add([](Case& c) { c.shape.space = QuerySpace::kLatent; });
+    add([](Case& c) { c.shape.phase = Phase::kDecode; });
+    add([](Case& c) {
+      c.shape.q_dtype = c.shape.out_dtype = DType::kF32;
+      c.shape.cache = CacheFormat::kF32;
+    });
+    if (case_.shape.cache == CacheFormat::kBF16Split) add([](Case& c) { c.shape.cache = CacheFormat::kBF16; });
+    if (case_.shape.cache == CacheFormat::kF16Split) add([](Case& c) { c.shape.cache = CacheFormat::kF16; });
+    if (case_.shape.out_dtype != DType::kF32) add([](Case& c) { c.shape.out_dtype = DType::kF32; });
   }
 
   void values() {
@@ -152,9 +167,21 @@ std::vector<Case> simpler_cases(const Case& c) {
   return Simplifier(c).all();
 }
 
-Shrunk shrink(const Case& c, const std::string& first_reason, const Failing& failing,
-              const ShrinkOptions& options) {
-  Shrunk result{c, first_reason, 0, false};
+Failing failing_on(Judge& judge, const Participant& participant, const Oracle* oracle, int repeats) {
+  return [=, &judge, &participant](const Case& c) -> std::optional<Finding> {
+    if (oracle == nullptr) {
+      const Verdict verdict = judge.judge(c, participant);
+      if (verdict.outcome != Outcome::kFailed) return std::nullopt;
+      return Finding{verdict.failure, verdict.reason};
+    }
+    const OracleOutcome outcome = judge.ask(*oracle, {participant.backend, participant.machine, c, repeats});
+    if (outcome.outcome != Outcome::kFailed) return std::nullopt;
+    return Finding{outcome.failure, outcome.reason};
+  };
+}
+
+Shrunk shrink(const Case& c, const Finding& first, const Failing& failing, const ShrinkOptions& options) {
+  Shrunk result{c, first, 0, false};
   std::set<std::string> seen{to_text(c)};  // what was tried once is not tried again
   for (bool smaller_found = true; smaller_found;) {
     smaller_found = false;
@@ -165,10 +192,10 @@ Shrunk shrink(const Case& c, const std::string& first_reason, const Failing& fai
         return result;
       }
       ++result.tried;
-      const std::optional<std::string> reason = failing(candidate);
-      if (!reason) continue;
+      const std::optional<Finding> finding = failing(candidate);
+      if (!finding || finding->failure != first.failure) continue;
       result.c = candidate;
-      result.reason = *reason;
+      result.finding = *finding;
       if (options.progress) options.progress(candidate, result.tried);
       smaller_found = true;
       break;

@@ -12,6 +12,22 @@ std::span<const std::byte> bytes_of(const std::vector<T>& v) {
   return std::as_bytes(std::span(v));
 }
 
+/// Elements between tokens in a case with far rows: the third token begins past 2^31.
+constexpr std::int64_t kFarStride = (std::int64_t{1} << 30) + 64;
+
+/// Bytes of one token, gaps included.
+std::size_t token_bytes(const HostTensor& t) {
+  return static_cast<std::size_t>(t.stride[0]) * size_of(t.dtype);
+}
+
+/// Bytes between tokens, and of all of them.
+std::size_t spacing_of(const HostTensor& t, bool far) {
+  return far ? static_cast<std::size_t>(kFarStride) * size_of(t.dtype) : token_bytes(t);
+}
+std::size_t span_of(const HostTensor& t, bool far) {
+  return t.extent[0] == 0 ? 0 : static_cast<std::size_t>(t.extent[0] - 1) * spacing_of(t, far) + token_bytes(t);
+}
+
 View<const std::int32_t, 1> view_1d(const std::byte* data, std::int64_t size) {
   return {reinterpret_cast<const std::int32_t*>(data), {size}};
 }
@@ -45,7 +61,7 @@ Buffer::~Buffer() {
 Stage::Stage(const Problem& problem, DeviceMemory& memory)
     : problem_(&problem), memory_(&memory), out_(problem.make_out()) {
   const Case& c = problem.get_case();
-  args_.q = problem.q().ref<const void*>(put("q", problem.q().bytes));
+  args_.q = put_query(problem.q());
   if (c.shape.space == QuerySpace::kHead) {
     args_.w_uk = problem.w_uk().ref<const void*>(put("w_uk", problem.w_uk().bytes));
     args_.w_uv = problem.w_uv().ref<const void*>(put("w_uv", problem.w_uv().bytes));
@@ -76,8 +92,7 @@ Stage::Stage(const Problem& problem, DeviceMemory& memory)
   if (c.shape.cache == CacheFormat::kFp8) cache.scale = problem.values().cache_scale;
   cache.block_table = view_2d(put("block_table", problem.block_table().bytes), problem.block_table());
 
-  out_buffer_ = Buffer(memory, out_.bytes.size());
-  args_.out = out_.ref<void*>(out_buffer_.data());
+  make_output(out_);
   if (c.lse) {
     lse_ = problem.make_lse();
     lse_buffer_ = Buffer(memory, lse_.bytes.size());
@@ -95,8 +110,46 @@ std::byte* Stage::put(const char* name, std::span<const std::byte> host, std::si
   return start;
 }
 
+ConstTensorRef Stage::put_query(const HostTensor& q) {
+  if (!problem_->get_case().far_rows) return q.ref<const void*>(put("q", q.bytes));
+  Buffer buffer(*memory_, span_of(q, true));
+  for (std::int64_t t = 0; t < q.extent[0]; ++t) {
+    const auto token = static_cast<std::size_t>(t);
+    const auto host = std::span<const std::byte>(q.bytes).subspan(token * token_bytes(q), token_bytes(q));
+    std::byte* device = buffer.data() + token * spacing_of(q, true);
+    memory_->to_device(device, host.data(), host.size());
+    inputs_.push_back({"q", host, device});
+  }
+  ConstTensorRef ref = q.ref<const void*>(buffer.data());
+  ref.stride[0] = kFarStride;
+  buffers_.push_back(std::move(buffer));
+  return ref;
+}
+
+void Stage::make_output(const HostTensor& out) {
+  const bool far = problem_->get_case().far_rows;
+  out_spacing_ = spacing_of(out, far);
+  out_buffer_ = Buffer(*memory_, span_of(out, far));
+  args_.out = out.ref<void*>(out_buffer_.data());
+  if (far) args_.out.stride[0] = kFarStride;
+}
+
+/// Copies the output token by token where they lie apart, all at once where they do not.
+void Stage::copy_output(HostTensor& out, bool to_host) const {
+  const bool apart = out_spacing_ != token_bytes(out);
+  const std::size_t size = apart ? token_bytes(out) : out.bytes.size();
+  for (std::size_t at = 0, token = 0; at < out.bytes.size(); at += size, ++token) {
+    std::byte* device = out_buffer_.data() + token * out_spacing_;
+    if (to_host) {
+      memory_->to_host(out.bytes.data() + at, device, size);
+    } else {
+      memory_->to_device(device, out.bytes.data() + at, size);
+    }
+  }
+}
+
 void Stage::reset_outputs() {
-  memory_->to_device(out_buffer_.data(), out_.bytes.data(), out_.bytes.size());
+  copy_output(out_, false);
   if (lse_buffer_.size() > 0) memory_->to_device(lse_buffer_.data(), lse_.bytes.data(), lse_.bytes.size());
 }
 
@@ -111,7 +164,7 @@ std::span<std::byte> Stage::workspace(std::size_t bytes) {
 
 HostTensor Stage::read_out() const {
   HostTensor out = out_;
-  memory_->to_host(out.bytes.data(), out_buffer_.data(), out.bytes.size());
+  copy_output(out, true);
   return out;
 }
 

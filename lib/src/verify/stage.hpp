@@ -52,11 +52,15 @@ class Stage {
     const std::byte* device = nullptr;
   };
   std::byte* put(const char* name, std::span<const std::byte> host, std::size_t lead = 0);
+  ConstTensorRef put_query(const HostTensor& q);
+  void make_output(const HostTensor& out);
+  void copy_output(HostTensor& out, bool to_host) const;
 
   const Problem* problem_;
   DeviceMemory* memory_;
   AttentionArgs args_;
-  HostTensor out_, lse_;  // as before a run
+  HostTensor out_, lse_;         // as before a run
+  std::size_t out_spacing_ = 0;  // bytes between tokens of the output
   std::vector<Buffer> buffers_;
   std::vector<Input> inputs_;
   Buffer out_buffer_, lse_buffer_, workspace_;

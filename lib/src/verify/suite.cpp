@@ -30,18 +30,67 @@ std::optional<Case> build(std::span<const Axis> axes, std::span<const int> row, 
   return finish(draft);
 }
 
-/// Cases outside the design: pools whose last rows lie past 2^31 elements and 2^32 bytes. Only the rows that are
-/// used are ever touched.
+/// Cases outside the design: pools whose rows lie on both sides of 2^31 elements and 2^31 or 2^32 bytes, queries and
+/// outputs whose tokens do. Only what is used is ever touched.
 std::vector<Case> far_cases(std::uint64_t seed) {
-  Case c;
-  c.seed = seed;
-  c.shape.dims = {2, 512, 64, 128, 128};
-  c.shape.batch = {{1, 70}, {1, 3}};
-  c.first_block = 58'254;  // times 64 rows of 576: 2^31 elements begin in the second half of this block
-  Case small_blocks = c;
-  small_blocks.shape.block_size = 16;
-  small_blocks.first_block = 4 * c.first_block;
-  return {c, small_blocks};
+  Case base;
+  base.seed = seed;
+  base.shape.dims = {2, 512, 64, 128, 128};
+  base.shape.batch = {{1, 70}, {1, 3}};
+  std::vector<Case> cases;
+  const auto add = [&](CacheFormat cache, std::int32_t block_size, std::int64_t first_block) {
+    Case c = base;
+    c.shape.cache = cache;
+    c.shape.block_size = block_size;
+    c.first_block = first_block;
+    c.permuted = false;  // the first keys lie in the first block
+    cases.push_back(c);
+  };
+  // 576 elements a row: slot 3,728,270 begins before element 2^31 and ends behind it. In bf16 that is byte 2^32.
+  add(CacheFormat::kBF16, 64, 58'254);
+  add(CacheFormat::kBF16, 16, 4 * 58'254);
+  // Slot 1,864,135 holds byte 2^31 of a bf16 pool; of fp8 pools these hold it (576 bytes a row) ...
+  add(CacheFormat::kBF16, 64, 29'127);
+  add(CacheFormat::kFp8, 64, 58'254);
+  add(CacheFormat::kFp8, 64, 116'508);  // ... byte 2^32
+  // 656 bytes a row: byte 2^31 in slot 3,273,603, byte 2^32 in slot 6,547,206.
+  add(CacheFormat::kFp8DsMla, 64, 51'150);
+  add(CacheFormat::kFp8DsMla, 64, 102'300);
+  for (const QuerySpace space : {QuerySpace::kLatent, QuerySpace::kHead}) {
+    Case c = base;
+    c.shape.space = space;
+    c.shape.batch = {{2, 9}, {1, 3}};
+    c.far_rows = true;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+/// Prefill in 16 bits with W_UK and W_UV, which a pairwise design over all types and spaces rarely brings together: the
+/// usual widths, causal behind contexts and full, lengths around tiles, empty and short requests between long ones.
+std::vector<Case> prefill_cases(bool wide, std::uint64_t seed) {
+  constexpr MlaDims kDims[] = {
+      {2, 512, 64, 128, 128}, {3, 256, 32, 64, 64}, {1, 512, 64, 192, 256}, {2, 512, 0, 128, 128}};
+  std::vector<Case> cases;
+  for (const MlaDims& dims : kDims) {
+    Case c;
+    c.shape.phase = Phase::kPrefill;
+    c.shape.space = QuerySpace::kHead;
+    c.shape.dims = dims;
+    const auto add = [&](std::vector<Request> batch) {
+      c.seed = seed + cases.size();
+      c.shape.batch = std::move(batch);
+      cases.push_back(c);
+    };
+    add({{33, 97}, {1, 0}, {65, 65}, {1, 130}});
+    if (wide) add({{255, 255}, {256, 700}, {257, 257}, {3, 1025}});
+    c.shape.mask.causal = false;
+    c.shape.q_dtype = c.shape.out_dtype = DType::kF16;
+    c.shape.cache = CacheFormat::kF16;
+    c.shape.block_size = 16;
+    add({{31, 31}, {2, 64}, {128, 129}});
+  }
+  return cases;
 }
 
 const Extent& extent_of(std::string_view name) {
@@ -92,6 +141,7 @@ Suite make_suite(std::string_view name, std::span<const Backend* const> backends
   suite.pairs = design.pairs;
   suite.covered = design.covered;
   suite.cases = far_cases(seed);
+  for (Case& c : prefill_cases(extent.wide, seed)) suite.cases.push_back(std::move(c));
   for (std::size_t i = 0; i < design.rows.size(); ++i) {
     if (const std::optional<Case> c = build(axes, design.rows[i], seed + i)) suite.cases.push_back(*c);
   }
@@ -114,6 +164,11 @@ Case CaseSource::random_case(std::uint64_t seed) const {
     const std::optional<Case> c = build(axes_, row, seed);
     if (c && work_of(*c) <= largest_) return *c;
   }
+}
+
+CaseSource suite_source(std::string_view name, std::span<const Backend* const> backends) {
+  const Extent& extent = extent_of(name);
+  return {extent.wide, backends, extent.largest_case};
 }
 
 std::vector<Case> parse_cases(std::string_view text, std::string_view origin) {

@@ -44,6 +44,9 @@ class CaseSource {
   double largest_;
 };
 
+/// A source of cases like those of a suite. Throws kInvalidArgument for an unknown name.
+[[nodiscard]] CaseSource suite_source(std::string_view name, std::span<const Backend* const> backends);
+
 /// Names that make_suite takes.
 [[nodiscard]] std::vector<std::string> suite_names();
 

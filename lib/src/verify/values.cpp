@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "mla/dims.hpp"
 #include "mla/random.hpp"
@@ -71,8 +72,17 @@ class Builder {
       case ValueKind::kExtreme:
         extreme();
         break;
+      case ValueKind::kDenormal:
+        each_latent([](std::size_t, std::size_t, double x) { return std::ldexp(x, -130); });
+        break;
       case ValueKind::kZeroQuery:
         std::fill(values_.q.begin(), values_.q.end(), 0.0);
+        break;
+      case ValueKind::kNan:
+        middle_score(std::numeric_limits<double>::quiet_NaN());
+        break;
+      case ValueKind::kInfinity:
+        middle_score(std::numeric_limits<double>::infinity());
         break;
     }
     values_.token_index = make_token_index(case_);
@@ -125,11 +135,17 @@ class Builder {
   }
 
   void dominant() {
-    const std::uint64_t where = case_.seed % 3;
-    add_scores([where](std::int64_t j, std::int64_t n) {
-      const std::int64_t chosen = where == 0 ? 0 : where == 1 ? n / 2 : n - 1;
-      return j == chosen ? 40.0 : 0.0;
+    const std::uint64_t where = case_.seed % 5;
+    const std::int64_t block = shape_.block_size;
+    add_scores([where, block](std::int64_t j, std::int64_t n) {
+      constexpr std::int64_t kTile = 64;  // tiles of kernels are multiples or halves of it
+      const std::int64_t places[] = {0, n / 2, n - 1, std::min(block, n - 1), std::min(kTile - 1, n - 1)};
+      return j == places[where] ? 40.0 : 0.0;
     });
+  }
+
+  void middle_score(double score) {
+    add_scores([score](std::int64_t j, std::int64_t n) { return j == n / 2 ? score : 0.0; });
   }
 
   void constant() {

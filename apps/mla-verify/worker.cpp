@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "worker.hpp"
+
+#include <csignal>
+
+#include "commands.hpp"
+#include "mla/device.hpp"
+#include "mla/plugin_host.hpp"
+#include "verify/run_suite.hpp"
+#include "verify/worker_process.hpp"
+
+namespace mla::verify_app {
+
+void load_plugins(const std::vector<std::string>& files) {
+  for (const std::string& file : files) static_cast<void>(load_plugin(file));
+}
+
+std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
+                                                   const std::vector<std::string>& plugins, double timeout) {
+  verify::IsolatedJudge::Options options;
+  options.timeout = timeout;
+  options.command = {verify::own_program()};
+  const std::vector<std::filesystem::path> configs = config_dirs();
+  if (!configs.empty()) options.command.insert(options.command.end(), {"--config-dir", configs.front().string()});
+  options.command.insert(options.command.end(), {"worker", "--backends", backends});
+  for (const std::string& file : plugins) options.command.insert(options.command.end(), {"--plugin", file});
+  return std::make_unique<verify::IsolatedJudge>(std::move(options));
+}
+
+int serve(const WorkerRequest& request) {
+  load_plugins(request.plugins);
+  verify::serve_judge(verify::choose_participants(request.backends));
+  return cli::kOk;
+}
+
+}  // namespace mla::verify_app

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "verify/judge.hpp"
+
+namespace mla::verify_app {
+
+/// Adds the backends of shared objects, in their order.
+void load_plugins(const std::vector<std::string>& files);
+
+/// A judge whose process is this program with the same backends.
+[[nodiscard]] std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
+                                                                 const std::vector<std::string>& plugins,
+                                                                 double timeout);
+
+}  // namespace mla::verify_app

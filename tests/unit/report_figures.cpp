@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pictures of documents and documents as pages.
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "expect_error.hpp"
+#include "report/figure.hpp"
+#include "report/gnuplot.hpp"
+#include "report/table.hpp"
+
+namespace mla::report {
+namespace {
+
+Figure sample() {
+  return {.alternative = "bars & lines",
+          .panels = {BarPanel{.title = "memory",
+                              .y_title = "GiB",
+                              .parts = {"weights", "cache"},
+                              .bars = {{"a", {3, 5}}, {"b", {4, std::numeric_limits<double>::quiet_NaN()}}},
+                              .stacked = true},
+                     LinePanel{.title = "tokens",
+                               .x_title = "context",
+                               .y_title = "tokens",
+                               .series = {{"TP8", {{1024, 10}, {65536, 9}}}, {"nothing", {}}}}}};
+}
+
+TEST(Figures, ScriptsHoldTheNumbers) {
+  const std::string script = figure_script(sample(), Picture::kSvg);
+  for (const char* part : {"set multiplot layout 1,2", " 3 5\n 4 ?\n", "set xtics ('a' 0, 'b' 1)",
+                           "rowstacked", "'TP8'", "1024 10\n65536 9\n", "set logscale x 2"}) {
+    EXPECT_NE(script.find(part), std::string::npos) << part << " is not in\n" << script;
+  }
+  EXPECT_EQ(script.find("'nothing'"), std::string::npos) << "a line without a point is not drawn";
+  EXPECT_NE(figure_script(sample(), Picture::kPng).find("pngcairo"), std::string::npos);
+}
+
+TEST(Figures, NothingToDrawIsAnError) {
+  expect_error([] { return figure_script({}, Picture::kSvg); }, ErrorCode::kInvalidArgument,
+               {"nothing to draw"});
+  Figure empty{.alternative = "", .panels = {BarPanel{}, LinePanel{}}};
+  expect_error([&] { return figure_script(empty, Picture::kSvg); }, ErrorCode::kInvalidArgument,
+               {"nothing to draw"});
+}
+
+TEST(Figures, GnuplotTakesThem) {
+  if (!have_gnuplot()) GTEST_SKIP() << "gnuplot is not installed";
+  Figure figure = sample();
+  std::get<BarPanel>(figure.panels[0]).bars[0].name = "it's \"`date`\" \\ $x\n";
+  EXPECT_NE(run_gnuplot(figure_script(figure, Picture::kSvg)).find("memory"), std::string::npos);
+}
+
+TEST(HtmlDocument, EverythingIsThereAndPlain) {
+  Document document;
+  document.kind = "test";
+  document.headline = {"<fits> & more", "second"};
+  document.facts = {{"model", std::string("<script>")}};
+  document.tables = {
+      {.name = "t", .title = "Table", .columns = {{.key = "a", .title = "A"}}, .rows = {{std::int64_t{7}}}}};
+  document.notes = {"warning: x"};
+  document.command = "mla-memcalc plan <x>";
+  const std::string page = render(document, Format::kHtml);
+  for (const char* part : {"<h1>&lt;fits&gt; &amp; more</h1>", "<p>second</p>", "&lt;script&gt;",
+                           "<h2>Table</h2>", ">7</td>", "warning: x", "plan &lt;x&gt;", "</html>\n"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  }
+  EXPECT_EQ(page.find("<script>"), std::string::npos);
+  EXPECT_EQ(parse_format("html"), Format::kHtml);
+}
+
+}  // namespace
+}  // namespace mla::report
