@@ -109,6 +109,10 @@ void write_cache(const device_ops::CacheWrite& args, const ConstTensorRef& bias,
   p.rope = rope;
   p.vector_in = vector_rows(p.c_kv.data, p.c_kv.dtype, p.c_kv.stride);
   p.vector_out = vector_pool(layout, p.cache, dims);
+  p.vector_weight =
+      aligned(p.norm_weight.data, {}, std::min<std::int64_t>(16, kVector * bytes_of(p.norm_weight.dtype)));
+  constexpr float kSmallest = 1e-25F, kLargest = 1e25F;
+  p.inverse_scale = p.cache.scale >= kSmallest && p.cache.scale <= kLargest ? 1.0F / p.cache.scale : 0.0F;
   table().write(p, stream);
 }
 

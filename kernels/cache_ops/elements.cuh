@@ -31,11 +31,28 @@ __device__ inline std::uint8_t f32_to_e4m3(float x) {
 #endif
 }
 
-/// a / b rounded to odd: 24 bits of which the last is sticky, so that a second rounding to e4m3 is as if it were the first.
-__device__ inline float divide_to_odd(float a, float b) {
-  const float q = __fdiv_rz(a, b);
-  const float rest = __fmaf_rn(-q, b, a);
-  return rest < 0.0F || rest > 0.0F ? __uint_as_float(__float_as_uint(q) | 1U) : q;
+/// a / b, near enough that rounding it to e4m3 is as if the exact quotient had been rounded: 16 bits of it, and below
+/// them whether the quotient lies beyond or before these. `inverse` is about 1 / b, or 0 where b is too small or too large
+/// for the residual to be exact.
+__device__ inline float divide_for_e4m3(float a, float b, float inverse) {
+  if (inverse == 0.0F) {
+    const float q = __fdiv_rz(a, b);
+    const float rest = __fmaf_rn(-q, b, a);
+    return rest < 0.0F || rest > 0.0F ? __uint_as_float(__float_as_uint(q) | 1U) : q;
+  }
+  const std::uint32_t near = __float_as_uint(__fmul_rn(a, inverse)) & 0xffffff00U;
+  const float rest = __fmaf_rn(-__uint_as_float(near), b, a);  // 16 by 24 bits: its sign is exact
+  if (!(rest < 0.0F || rest > 0.0F)) return __uint_as_float(near);
+  const bool beyond = (__float_as_uint(rest) ^ __float_as_uint(a)) >> 31 == 0;
+  return __uint_as_float(beyond ? near | 1U : near - 1U);
+}
+
+__device__ inline std::uint32_t f32_to_e4m3_pair(float low, float high) {
+#if MLA_ARCH_ID >= 89
+  return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
+#else
+  return f32_to_e4m3(low) | static_cast<std::uint32_t>(f32_to_e4m3(high)) << 8;
+#endif
 }
 
 __device__ inline float load_one(const void* data, DType dtype, std::int64_t i) {
@@ -92,8 +109,7 @@ __device__ inline void store_eight(void* data, DType dtype, std::int64_t i, cons
   } else if (dtype == DType::kE4M3) {
     std::uint32_t words[2] = {0, 0};
 #pragma unroll
-    for (int j = 0; j < 8; ++j)
-      words[j / 4] |= static_cast<std::uint32_t>(f32_to_e4m3(x[j])) << (8 * (j & 3));
+    for (int j = 0; j < 8; j += 2) words[j / 4] |= f32_to_e4m3_pair(x[j], x[j + 1]) << (8 * (j & 2));
     *reinterpret_cast<uint2*>(static_cast<std::uint8_t*>(data) + i) = make_uint2(words[0], words[1]);
   } else {
     *reinterpret_cast<uint4*>(static_cast<std::uint16_t*>(data) + i) =

@@ -34,9 +34,13 @@ __device__ inline int last_not_after(const Strided<const std::int32_t>& cu, int 
 __device__ constexpr RowPlace kMissing{-1, 0};
 
 __device__ inline RowPlace place_of_slot(const CacheParams& cache, std::int64_t slot) {
-  if (slot < 0 || slot / cache.block_size >= cache.num_blocks) return kMissing;
-  return {static_cast<std::int32_t>(slot / cache.block_size),
-          static_cast<std::int32_t>(slot % cache.block_size)};
+  if (slot < 0) return kMissing;
+  // A 64-bit division is a long routine, and few pools have more than 2^31 slots.
+  const std::int64_t block = slot <= 0x7fffffff
+                                 ? cache.by_block_size.quotient(static_cast<std::int32_t>(slot))
+                                 : slot / cache.block_size;
+  if (block >= cache.num_blocks) return kMissing;
+  return {static_cast<std::int32_t>(block), static_cast<std::int32_t>(slot - block * cache.block_size)};
 }
 
 /// Place of a position through a table of `columns` columns; kMissing where there is no such column or no such block.

@@ -58,6 +58,8 @@ struct WriteParams {
   std::int64_t tokens = 0;
   std::int32_t latent = 0, rope = 0;
   bool vector_in = false, vector_out = false;  // rows may be moved in pieces of eight channels
+  bool vector_weight = false;
+  float inverse_scale = 0;  // of the cache's scale, for divide_for_e4m3
   CacheParams cache;
 };
 

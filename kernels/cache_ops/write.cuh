@@ -24,8 +24,14 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
+/// 1 / sqrt(sum / width + eps), each operation rounded once. Division by a power of two is a product, 1 / x a reciprocal:
+/// the same numbers for fewer instructions.
 __device__ inline float inverse_rms(float sum_of_squares, int width, float eps) {
-  return __fdiv_rn(1.0F, __fsqrt_rn(__fadd_rn(__fdiv_rn(sum_of_squares, static_cast<float>(width)), eps)));
+  const float mean =
+      (width & (width - 1)) == 0
+          ? __fmul_rn(sum_of_squares, __uint_as_float((96U + static_cast<unsigned>(__clz(width))) << 23))
+          : __fdiv_rn(sum_of_squares, static_cast<float>(width));
+  return __frcp_rn(__fsqrt_rn(__fadd_rn(mean, eps)));
 }
 
 /// Channels i .. i+7 of a row, 0 from `width` on.
@@ -59,8 +65,11 @@ __device__ inline void quantise_tile(float (&x)[8], std::byte* row, int scale_of
 #pragma unroll
   for (int d = 8; d > 0; d /= 2) amax = max(amax, __shfl_xor_sync(kAllLanes, amax, d));
   const float scale = tile_scale(amax);
+  // A power of two, unless infinity or NaN: its inverse is exact, and x / scale and x * inverse are the same number.
+  const float inverse =
+      amax < 0x7f800000U ? __uint_as_float((254U << 23) - __float_as_uint(scale)) : __frcp_rn(scale);
 #pragma unroll
-  for (int j = 0; j < 8; ++j) x[j] = divide_to_odd(x[j], scale);
+  for (int j = 0; j < 8; ++j) x[j] = __fmul_rn(x[j], inverse);
   if (live && (lane & 15) == 0) reinterpret_cast<float*>(row + scale_offset)[tile] = scale;
 }
 
@@ -70,13 +79,12 @@ struct Pair {
   int at_a, at_b;
 };
 template <class Load>
-__device__ inline Pair rotated_pair(const RotationParams& rotation, std::int64_t token, int i, int half,
+__device__ inline Pair rotated_pair(const RotationParams& rotation, std::int64_t position, int i, int half,
                                     const Load& load) {
   if (rotation.cos == nullptr) return {load(2 * i), load(2 * i + 1), 2 * i, 2 * i + 1};
   const bool in = rotation.input == RopeLayout::kInterleaved,
              out = rotation.output == RopeLayout::kInterleaved;
   const float a = load(in ? 2 * i : i), b = load(in ? 2 * i + 1 : i + half);
-  const std::int64_t position = rotation.positions[token];
   const float cos = rotation.cos[position * rotation.cos_stride + i];
   const float sin = rotation.sin[position * rotation.sin_stride + i];
   return {__fsub_rn(__fmul_rn(a, cos), __fmul_rn(b, sin)), __fadd_rn(__fmul_rn(a, sin), __fmul_rn(b, cos)),
@@ -93,70 +101,95 @@ __device__ inline void load_latent(const WriteParams& p, std::int64_t token, int
   for (int j = 0; j < 8; ++j) x[j] = __fadd_rn(x[j], bias[j]);
 }
 
+/// Channels i .. i + 7 of a token, normalised by r, encoded and stored; all lanes of the warp.
+__device__ inline void store_latent(const WriteParams& p, std::byte* row, int i, float r, float (&x)[8]) {
+  const DType type = latent_dtype(p.cache.format);
+  if (p.norm_weight.data != nullptr) {
+    float weight[8];
+    load_channels(p.norm_weight, 0, i, p.latent, p.vector_weight, weight);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] = __fmul_rn(__fmul_rn(x[j], r), weight[j]);
+  }
+  if (p.intermediate != DType::kF32) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] = round_onto(p.intermediate, x[j]);
+  }
+  if (p.cache.scale_offset > 0) {
+    quantise_tile(x, row, p.cache.scale_offset, i / 128, static_cast<int>(threadIdx.x & 31), i < p.latent);
+  } else if (type == DType::kE4M3) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) x[j] = divide_for_e4m3(x[j], p.cache.scale, p.inverse_scale);
+  }
+  if (p.vector_out && i + 8 <= p.latent) {
+    store_eight(row, type, i, x);
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j)
+      if (i + j < p.latent) store_one(row, type, i + j, x[j]);
+  }
+}
+
+inline constexpr int kHeld =
+    2;  // pieces of 256 channels that stay in registers between the sum and the store
+
 __global__ void __launch_bounds__(32 * kWarps, 4) write_kernel(const __grid_constant__ WriteParams p) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   const std::int64_t token = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (token >= p.tokens) return;
-  const RowPlace place = place_of_slot(p.cache, p.slot_mapping[token]);
+  // Everything that depends on the token alone is on its way before the first of it is used.
+  const std::int64_t slot = p.slot_mapping[token];
+  const std::int64_t position = p.rotation.cos != nullptr ? p.rotation.positions[token] : 0;
+  float x[kHeld][8];
+#pragma unroll
+  for (int c = 0; c < kHeld; ++c) load_latent(p, token, 256 * c + 8 * lane, x[c]);
+  const RowPlace place = place_of_slot(p.cache, slot);
   if (place.block < 0) return;
-  auto* const row = const_cast<std::byte*>(latent_row(p.cache, place));
-  const DType latent_type = latent_dtype(p.cache.format), rope_type = rope_dtype(p.cache.format);
 
-  const bool norm = p.norm_weight.data != nullptr;
-  float r = 1.0F;
-  if (norm) {
-    float sum = 0.0F;
-#pragma unroll 2
-    for (int i = 8 * lane; i < p.latent; i += 256) {
-      float x[8];
-      load_latent(p, token, i, x);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) sum = __fmaf_rn(x[j], x[j], sum);
-    }
-    r = inverse_rms(warp_sum(sum), p.latent, p.norm_eps);
-  }
-
-  // The second reading comes from the L1: registers for any L would cost more than they save.
-#pragma unroll 1
-  for (int first = 0; first < p.latent; first += 256) {
-    const int i = first + 8 * lane;
-    float x[8];
-    load_latent(p, token, i, x);
-    if (norm) {
-      float weight[8];
-      load_channels(p.norm_weight, 0, i, p.latent, false, weight);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) x[j] = __fmul_rn(__fmul_rn(x[j], r), weight[j]);
-    }
-#pragma unroll
-    for (int j = 0; j < 8; ++j) x[j] = round_onto(p.intermediate, x[j]);
-    if (p.cache.scale_offset > 0) {
-      quantise_tile(x, row, p.cache.scale_offset, i / 128, lane, i < p.latent);
-    } else if (latent_type == DType::kE4M3) {
-#pragma unroll
-      for (int j = 0; j < 8; ++j) x[j] = divide_to_odd(x[j], p.cache.scale);
-    }
-    if (p.vector_out && i + 8 <= p.latent) {
-      store_eight(row, latent_type, i, x);
-    } else {
-#pragma unroll
-      for (int j = 0; j < 8; ++j)
-        if (i + j < p.latent) store_one(row, latent_type, i + j, x[j]);
-    }
-  }
-
+  // The rotary part first: its loads from the table overlap with the norm.
   auto* const rope = const_cast<std::byte*>(rope_row(p.cache, place));
+  const DType rope_type = rope_dtype(p.cache.format);
   for (int i = lane; i < p.rope / 2; i += 32) {
-    const Pair pair = rotated_pair(p.rotation, token, i, p.rope / 2, [&](int column) {
+    const Pair pair = rotated_pair(p.rotation, position, i, p.rope / 2, [&](int column) {
       const float value = load_one(p.k_pe.data, p.k_pe.dtype, token * p.k_pe.stride + column);
       return p.bias.data == nullptr
                  ? value
                  : __fadd_rn(value, load_one(p.bias.data, p.bias.dtype, p.latent + column));
     });
     float a = round_onto(p.intermediate, pair.a), b = round_onto(p.intermediate, pair.b);
-    if (rope_type == DType::kE4M3) a = divide_to_odd(a, p.cache.scale), b = divide_to_odd(b, p.cache.scale);
+    if (rope_type == DType::kE4M3) {
+      a = divide_for_e4m3(a, p.cache.scale, p.inverse_scale);
+      b = divide_for_e4m3(b, p.cache.scale, p.inverse_scale);
+    }
     store_one(rope, rope_type, pair.at_a, a);
     store_one(rope, rope_type, pair.at_b, b);
+  }
+
+  float r = 1.0F;
+  if (p.norm_weight.data != nullptr) {
+    float sum = 0.0F;
+#pragma unroll
+    for (int c = 0; c < kHeld; ++c) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum = __fmaf_rn(x[c][j], x[c][j], sum);  // channels past the row are 0
+    }
+    for (int i = 256 * kHeld + 8 * lane; i < p.latent; i += 256) {
+      float more[8];
+      load_latent(p, token, i, more);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum = __fmaf_rn(more[j], more[j], sum);
+    }
+    r = inverse_rms(warp_sum(sum), p.latent, p.norm_eps);
+  }
+
+  auto* const row = const_cast<std::byte*>(latent_row(p.cache, place));
+#pragma unroll
+  for (int c = 0; c < kHeld; ++c)
+    if (256 * c < p.latent) store_latent(p, row, 256 * c + 8 * lane, r, x[c]);
+#pragma unroll 1
+  for (int first = 256 * kHeld; first < p.latent; first += 256) {  // these are read again, from the L1
+    float more[8];
+    load_latent(p, token, first + 8 * lane, more);
+    store_latent(p, row, first + 8 * lane, r, more);
   }
 }
 
@@ -197,7 +230,7 @@ __global__ void __launch_bounds__(32 * kWarps) rotate_kernel(const __grid_consta
 #pragma unroll
   for (int k = 0; k < kRotatePairs; ++k)
     if (lane + 32 * k < p.rope / 2)
-      pairs[k] = rotated_pair(p.rotation, token, lane + 32 * k, p.rope / 2,
+      pairs[k] = rotated_pair(p.rotation, p.rotation.positions[token], lane + 32 * k, p.rope / 2,
                               [&](int column) { return load_one(p.x, p.dtype, at + column); });
   __syncwarp();
 #pragma unroll

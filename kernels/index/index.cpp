@@ -21,7 +21,13 @@ index::BlockTable table_of(View<const std::int32_t, 2> view, int block_size, std
     refuse(fmt::format("block_table has {} rows, but there are {} requests", view.extent[0], requests));
   }
   if (!view && view.extent[1] > 0) refuse("block_table is missing");
-  return {view.data, view.stride[0], view.stride[1], view.extent[0], view.extent[1], block_size};
+  return {view.data,
+          view.stride[0],
+          view.stride[1],
+          view.extent[0],
+          view.extent[1],
+          block_size,
+          kernels::FastDivide(block_size)};
 }
 
 std::int32_t count_of(View<const std::int32_t, 1> lengths, const char* name) {

@@ -13,14 +13,16 @@ namespace {
 
 constexpr std::int64_t kMaxRanges = 1024;      // blocks over requests: several waves of any GPU
 constexpr std::int64_t kEntriesPerThread = 8;  // before a request is spread over more blocks
-constexpr std::int64_t kMaxPieces = 256;
+constexpr std::int64_t kMaxBlocks =
+    2112;  // two waves of an H200: each block adds up the requests before its own
 
 /// `entries`: an upper bound over all requests.
 dim3 grid_for(std::int64_t requests, std::int64_t entries) {
   const std::int64_t ranges = std::clamp<std::int64_t>(requests, 1, kMaxRanges);
   const std::int64_t pieces = entries / (ranges * kThreads * kEntriesPerThread);
+  const std::int64_t most = std::max<std::int64_t>(kMaxBlocks / ranges, 1);
   return dim3(static_cast<unsigned>(ranges),
-              static_cast<unsigned>(std::clamp<std::int64_t>(pieces, 1, kMaxPieces)));
+              static_cast<unsigned>(std::clamp<std::int64_t>(pieces, 1, most)));
 }
 
 template <class Kernel, class Params>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <climits>
+
 #include "index/table.hpp"
 
 /// Index arrays on the device (docs/kernels/index.md). Problem: [requests] lengths and a block table to CSR arrays, whose
@@ -69,19 +71,22 @@ __device__ inline Range my_requests(int requests) {
   return {begin, min(requests, begin + each)};
 }
 
-/// Offsets [requests + 1] and, for each entry i of each request r, fill(r, i, offset + i).
-template <class Count, class Fill>
+/// Offsets [requests + 1] and, for each entry i of each request r, open(r)(i, offset + i): open() loads what all entries
+/// of a request share, so that the entries are independent of each other.
+template <class Count, class Open>
 __device__ void fill_csr(int requests, const Strided<std::int32_t>& offsets, const Count& count,
-                         const Fill& fill) {
+                         const Open& open) {
   const Range mine = my_requests(requests);
   long long offset = sum_counts(0, mine.begin, count);
   const bool writer = blockIdx.y == 0 && threadIdx.x == 0;
   if (writer && blockIdx.x == 0) offsets[0] = 0;
   for (int r = mine.begin; r < mine.end; ++r) {
     const int entries = count(r);
+    const auto fill = open(r);
+#pragma unroll 4
     for (int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x); i < entries;
          i += static_cast<int>(gridDim.y) * kThreads)
-      fill(r, i, offset + i);
+      fill(i, offset + i);
     offset += entries;
     if (writer) offsets[r + 1] = as_int32(offset);
   }
@@ -90,10 +95,11 @@ __device__ void fill_csr(int requests, const Strided<std::int32_t>& offsets, con
 __global__ void __launch_bounds__(kThreads) prefill_kernel(const __grid_constant__ PrefillParams p) {
   const auto q_len = [&](int r) { return max(0, p.q_lens[r]); };
   const auto kv_len = [&](int r) { return max(0, p.seq_lens[r]); };
-  fill_csr(p.requests, p.cu_seqlens_q, q_len, [&](int r, int i, long long at) {
-    if (at >= p.capacity) return;
-    const int keys = kv_len(r);
-    p.slot_mapping[at] = keys == 0 ? kSkipSlot : p.table.slot(r, keys - q_len(r) + i);
+  fill_csr(p.requests, p.cu_seqlens_q, q_len, [&](int r) {
+    const int keys = kv_len(r), first = keys == 0 ? INT_MIN / 2 : keys - q_len(r);  // no keys: no position
+    return [&p, r, first](int i, long long at) {
+      if (at < p.capacity) p.slot_mapping[at] = p.table.slot(r, first + i);
+    };
   });
   const long long total = sum_counts(0, p.requests, q_len);
   const long long step = static_cast<long long>(gridDim.x) * gridDim.y * kThreads;
@@ -141,11 +147,13 @@ __global__ void __launch_bounds__(kThreads) sparse_kernel(const __grid_constant_
   const auto kept = [&](int r) { return kept_keys(p.seq_lens[r], p.window, p.sink); };
   fill_csr(
       p.requests, p.kv_indptr, [&](int r) { return kept(r).keys(); },
-      [&](int r, int i, long long at) {
-        if (at >= p.capacity) return;
-        const int position = kept(r).key(i);
-        p.kv_indices[at] = position;
-        if (p.kv_slots) p.kv_slots[at] = p.table.slot(r, position);
+      [&](int r) {
+        return [&p, r, keys = kept(r)](int i, long long at) {
+          if (at >= p.capacity) return;
+          const int position = keys.key(i);
+          p.kv_indices[at] = position;
+          if (p.kv_slots) p.kv_slots[at] = p.table.slot(r, position);
+        };
       });
   const Range mine = my_requests(p.requests);
   if (blockIdx.y == 0 && p.num_kv)
@@ -158,11 +166,13 @@ __global__ void __launch_bounds__(kThreads) page_kernel(const __grid_constant__ 
   const int size = p.table.block_size;
   fill_csr(
       p.requests, p.indptr, [&](int r) { return kept(r).blocks(size); },
-      [&](int r, int i, long long at) {
-        if (at >= p.capacity) return;
-        const int logical = kept(r).block(i, size);
-        p.indices[at] = p.table.block(r, logical);
-        if (p.logical) p.logical[at] = logical;
+      [&](int r) {
+        return [&p, r, size, keys = kept(r)](int i, long long at) {
+          if (at >= p.capacity) return;
+          const int logical = keys.block(i, size);
+          p.indices[at] = p.table.block(r, logical);
+          if (p.logical) p.logical[at] = logical;
+        };
       });
   const Range mine = my_requests(p.requests);
   if (blockIdx.y == 0)

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "common/fast_divide.hpp"
 #include "common/strided.hpp"
 #include "mla/index.hpp"
 
@@ -15,16 +16,24 @@ struct BlockTable {
   std::int64_t row_stride = 0, column_stride = 1;
   std::int64_t rows = 0, columns = 0;
   std::int32_t block_size = 1;
+  FastDivide by_block_size{};  // of that size
 
   [[nodiscard]] constexpr std::int32_t block(std::int64_t request, std::int64_t logical) const {
     if (logical < 0 || logical >= columns) return -1;
-    const std::int32_t id = data[request * row_stride + logical * column_stride];
+    const std::int32_t* const at = data + request * row_stride + logical * column_stride;
+#ifdef __CUDA_ARCH__
+    const std::int32_t id = __ldg(at);  // the kernels write elsewhere, so loads may overtake their stores
+#else
+    const std::int32_t id = *at;
+#endif
     return id < 0 ? -1 : id;
   }
   [[nodiscard]] constexpr std::int64_t slot(std::int64_t request, std::int32_t position) const {
     if (position < 0) return kSkipSlot;
-    const std::int32_t id = block(request, position / block_size);
-    return id < 0 ? kSkipSlot : static_cast<std::int64_t>(id) * block_size + position % block_size;
+    const std::int32_t logical = by_block_size.quotient(position);
+    const std::int32_t id = block(request, logical);
+    return id < 0 ? kSkipSlot
+                  : static_cast<std::int64_t>(id) * block_size + (position - logical * block_size);
   }
 };
 

@@ -118,7 +118,7 @@ TEST(IndexShared, KeptKeysAreThoseOfTheMask) {
 
 TEST(IndexShared, TableAnswersMinusOneOutsideItself) {
   const Ints data = {4, -1, 9};
-  const kernels::index::BlockTable table{data.data(), 3, 1, 1, 3, 16};
+  const kernels::index::BlockTable table{data.data(), 3, 1, 1, 3, 16, kernels::FastDivide(16)};
   EXPECT_EQ(table.slot(0, 5), 4 * 16 + 5);
   EXPECT_EQ(table.slot(0, 16), kSkipSlot);  // a block that is not there
   EXPECT_EQ(table.slot(0, 47), 9 * 16 + 15);

@@ -24,7 +24,9 @@ using namespace mla::verify;
 
 struct Fault {
   const char* name;
-  std::vector<const char*> cases;  // both query spaces are tried
+  std::vector<const char*> cases;
+  bool latent_only =
+      false;  // else both query spaces are tried; expanding long sequences in double precision takes long
 };
 
 const std::vector<Fault> kFaults = {
@@ -41,20 +43,21 @@ const std::vector<Fault> kFaults = {
     {"MLA_009_EmptyRowsInTheSecondStage",
      {"h4 " SMALL "q1s9_q1s17_q1s33_q1s0 b4 splits=4", "h4 " V3 "q1s9_q1s17_q1s33_q1s0 b4 splits=4"}},
     {"MLA_013_OneTableRowForSeveralQueries", {"h4 " SMALL "q3s7_q3s12 b4", "h4 " V3 "q3s7_q3s12 b4"}},
-    {"MLA_016_ManyQueries", {"h16 " V3 "q1024s1024 w32 b64"}},
+    {"MLA_016_ManyQueries", {"h16 " V3 "q1024s1024 w32 b64"}, true},
     {"MLA_017_HighPagesInAShortTable",
      {"h4 " SMALL "q1s8 b4 first_block=62", "h4 " V3 "q1s8 b4 first_block=62"}},
     {"MLA_020_Fp8BytesBeyond32Bits", {"h16 " V3 "q1s1 b1 cache:fp8 first_block=7456549"}},
     {"MLA_021_PagesOf480Beyond32Bits", {"h16 " V3 "q1s1 b480 first_block=7768"}},
     {"MLA_023_PagesOf64Beyond32Bits", {"h16 " V3 "q1s1 b64 first_block=58255"}},
-    {"MLA_026_QueriesPastASmallGridAxis",
-     {"h128 " SMALL "q4096s4096 w2 b64 splits=2", "h1 l128 r32 p64 v64 q65536s65536 w2 b64 splits=2"}},
+    {"MLA_026_MoreRowsThanASmallGridAxis",
+     {"h128 " SMALL "q513s513 w2 b64 splits=2", "h128 l128 r32 p64 v64 q513s513 w2 b64 splits=2"}},
     {"MLA_028_FourSpeculativeTokens", {"h4 " SMALL "q4s9_q4s70 b4", "h4 " V3 "q4s9_q4s70 b16"}},
     {"MLA_031_EightTokensSixteenHeads", {"h16 " V3 "q8s64_q8s1024 b64"}},
     {"MLA_044_EverySplitCount",
      {"h128 " V3 "q1s4097 b64 splits=1", "h128 " V3 "q1s4097 b64 splits=2", "h128 " V3 "q1s4097 b64 splits=3",
       "h128 " V3 "q1s4097 b64 splits=4", "h128 " V3 "q1s4097 b64 splits=5", "h128 " V3 "q1s4097 b64 splits=6",
-      "h128 " V3 "q1s4097 b64 splits=7", "h128 " V3 "q1s4097 b64 splits=8"}},
+      "h128 " V3 "q1s4097 b64 splits=7", "h128 " V3 "q1s4097 b64 splits=8"},
+     true},
     {"MLA_046_LseOfASinglePass", {"h4 " SMALL "q1s33 b4 splits=1", "h4 " V3 "q1s33 b4 splits=1"}},
     {"MLA_048_PagesOf32", {"h4 " SMALL "q1s33 b32", "h4 " V3 "q1s33 b32"}},
     {"MLA_052_GapsBetweenPages",
@@ -74,7 +77,8 @@ const std::vector<Fault> kFaults = {
     {"MLA_110_DominantKeyInLongSequences",
      {"h16 " V3 "q1s4095_q1s4096_q1s4097_q1s5000 b64 values=dominant seed=1",
       "h16 " V3 "q1s8191_q1s8193 b64 values=dominant seed=2",
-      "h16 " V3 "q1s4097_q1s8191 b64 values=dominant seed=3"}},
+      "h16 " V3 "q1s4097_q1s8191 b64 values=dominant seed=3"},
+     true},
 };
 
 Case case_of(const std::string& text, QuerySpace space) {
@@ -93,6 +97,7 @@ TEST_P(PublicFault, StaysAway) {
   for (const char* text : GetParam().cases) {
     int took_part = 0;
     for (const QuerySpace space : {QuerySpace::kLatent, QuerySpace::kHead}) {
+      if (space == QuerySpace::kHead && GetParam().latent_only) continue;
       CaseRun run(case_of(text, space));
       for (const Backend* backend : backends()) {
         if (!backend->info().on_device) continue;
