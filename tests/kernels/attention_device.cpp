@@ -41,7 +41,7 @@ class OnDevice : public ::testing::TestWithParam<const Backend*> {
 TEST_P(OnDevice, AgreesWithTheReference) {
   MLA_NEEDS_GPU();
   const Backend* const one[] = {GetParam()};
-  const Participant participants[] = {participant()};
+  const std::vector<Participant> participants = {participant()};
   const SuiteRun run = run_suite(make_suite("quick", one, 1).cases, participants, {});
   for (const Verdict& verdict : run.verdicts) {
     EXPECT_NE(verdict.outcome, Outcome::kFailed)
@@ -54,7 +54,7 @@ TEST_P(OnDevice, AgreesWithTheReference) {
 
 TEST_P(OnDevice, HoldsTheOracles) {
   MLA_NEEDS_GPU();
-  const Participant participants[] = {participant()};
+  const std::vector<Participant> participants = {participant()};
   const OracleRun run = run_oracles(participants, {1, 50, true}, {});
   for (const OracleVerdict& verdict : run.verdicts) {
     EXPECT_NE(verdict.outcome.outcome, Outcome::kFailed)
