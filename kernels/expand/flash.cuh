@@ -76,26 +76,38 @@ struct Deal {
   static_assert(kVectors % kGroup == 0);
 };
 
-/// Rows [at, at + kRows) of the key list to shared memory. Rows from `end` on are copies of the one before: their weights
-/// are 0, and what they hold is finite wherever that row is.
-template <class T, int kRows, int kColumns, int kThreads>
-__device__ __forceinline__ void copy_keys(T (*to)[kColumns + kPad], const Pieces* pieces, int at, int end) {
+/// This thread's columns of K or of V. Read before the first copy of a tile: a read between copies makes each wait.
+template <int kColumns, int kThreads>
+struct Columns {
   using D = Deal<kColumns, kThreads>;
-  static_assert(kRows % D::kStep == 0 || D::kStep % kRows == 0);
-  const int column = static_cast<int>(threadIdx.x) % D::kGroup,
-            row = static_cast<int>(threadIdx.x) / D::kGroup;
-  if (D::kStep > kRows && row >= kRows) return;
-  const uint32_t target = ptx::smem(&to[row][column * 8]);
+  Pieces pieces[D::kVectors / D::kGroup];
+
+  __device__ __forceinline__ explicit Columns(const Pieces* all) {
 #pragma unroll
-  for (int c = 0; c < D::kVectors; c += D::kGroup) {
-    const Pieces piece = pieces[column + c];
-    if (piece.any == 0) continue;
-#pragma unroll
-    for (int r = 0; r < kRows; r += D::kStep)
-      ptx::cp_async_16(target + (r * (kColumns + kPad) + c * 8) * 2,
-                       piece.first + static_cast<long long>(min(at + row + r, end - 1)) * piece.row);
+    for (int c = 0; c < D::kVectors / D::kGroup; ++c)
+      pieces[c] = all[static_cast<int>(threadIdx.x) % D::kGroup + c * D::kGroup];
   }
-}
+
+  /// Rows [at, at + kRows) of the key list to shared memory. Rows from `end` on are copies of the one before: their weights
+  /// are 0, and what they hold is finite wherever that row is.
+  template <class T, int kRows>
+  __device__ __forceinline__ void copy(T (*to)[kColumns + kPad], int at, int end) const {
+    static_assert(kRows % D::kStep == 0 || D::kStep % kRows == 0);
+    const int column = static_cast<int>(threadIdx.x) % D::kGroup,
+              row = static_cast<int>(threadIdx.x) / D::kGroup;
+    if (D::kStep > kRows && row >= kRows) return;
+    const uint32_t target = ptx::smem(&to[row][column * 8]);
+#pragma unroll
+    for (int c = 0; c < D::kVectors / D::kGroup; ++c) {
+      if (pieces[c].any == 0) continue;
+#pragma unroll
+      for (int r = 0; r < kRows; r += D::kStep)
+        ptx::cp_async_16(
+            target + (r * (kColumns + kPad) + c * D::kGroup * 8) * 2,
+            pieces[c].first + static_cast<long long>(min(at + row + r, end - 1)) * pieces[c].row);
+    }
+  }
+};
 
 /// The block's queries to shared memory; rows past the segment's last are copies of it.
 template <class T, int kRows, int kColumns, int kThreads>
@@ -308,8 +320,10 @@ __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_consta
   __syncthreads();
   const auto copy_tile = [&](int at, int stage) {
     const int end = shared.work.span.end;
-    copy_keys<T, Tr::kBlockN, Tr::kDqk, Tr::kThreads>(shared.k[stage], shared.pieces, at, end);
-    copy_keys<T, Tr::kBlockN, Tr::kDv, Tr::kThreads>(shared.v[stage], shared.pieces + Tr::kDqk / 8, at, end);
+    const Columns<Tr::kDqk, Tr::kThreads> keys(shared.pieces);
+    const Columns<Tr::kDv, Tr::kThreads> values(shared.pieces + Tr::kDqk / 8);
+    keys.template copy<T, Tr::kBlockN>(shared.k[stage], at, end);
+    values.template copy<T, Tr::kBlockN>(shared.v[stage], at, end);
     ptx::cp_async_commit();
   };
 
@@ -334,7 +348,8 @@ __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_consta
         if (!whole) mask_scores<Tr::kRowTiles, Tr::kBlockN>(s, p, shared.work, tile, reach.position);
         if (!kHopeful || !whole || shared.careful[warp] != 0) {
           const bool blind = raise_pivots<Tr::kRowTiles, Tr::kBlockN, Tr::kDv>(s, state, p.score_scale);
-          if (kHopeful) shared.careful[warp] = blind || shared.again != 0 ? 1 : 0;
+          __syncwarp();  // all lanes have read it
+          if (kHopeful && lane == 0) shared.careful[warp] = blind || shared.again != 0 ? 1 : 0;
         }
         weigh<Tr::kRowTiles, Tr::kBlockN, Tr::kDv>(s, state, p.score_scale);
         value_tile<T, Tr::kDv, Tr::kRowTiles, Tr::kBlockN>(s, state, &shared.v[stage][0][0], lane);
@@ -347,8 +362,8 @@ __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_consta
     __syncthreads();
     if (shared.redo == 0) break;
     __syncthreads();  // all have read `again`
-    shared.again = 1;
-    shared.careful[warp] = 1;
+    if (threadIdx.x == 0) shared.again = 1;
+    if (lane == 0) shared.careful[warp] = 1;
   }
   store_rows<Tr>(p, shared.work.segment, state, shared.work.first_query + warp * kRows, shared.work.head,
                  shared.work.split);

@@ -5,8 +5,8 @@
 #include "expand/flash.cuh"
 #include "prefill_paged/table.hpp"
 
-/// Causal prefill straight from the latent pages (docs/kernels/prefill.md): K and V of one head exist for one tile of keys,
-/// in shared memory, and nowhere else.
+/// Prefill straight from the latent pages (docs/kernels/prefill_paged.md): K and V of one head exist for one tile of
+/// keys, in shared memory, and nowhere else.
 ///
 ///   q [tokens, H, P+R], rows [c_kv L | k_pe R] by block table, W_UK [H, P, L], W_UV [H, V, L]  ->  out [tokens, H, V]
 ///

@@ -79,7 +79,7 @@ struct CompareOptions {
   /// check apply. False for crafted inputs, where equal rows have equal errors and nothing averages out.
   bool independent_rows = false;
   bool keep_rows = false;  ///< fill ErrorReport::row_shares
-  Limits limits;           ///< of pools and bias
+  Limits limits{};         ///< of pools and bias
 };
 
 /// Outcome of a comparison. `worst_*` locate the element (or LSE) with the largest share of its budget.
