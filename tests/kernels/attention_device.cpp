@@ -10,6 +10,7 @@
 #include "device_array.hpp"
 #include "mla/backend.hpp"
 #include "mla/error.hpp"
+#include "verify/judge.hpp"
 #include "verify/oracles.hpp"
 #include "verify/run_suite.hpp"
 #include "verify/suite.hpp"
@@ -41,8 +42,9 @@ class OnDevice : public ::testing::TestWithParam<const Backend*> {
 TEST_P(OnDevice, AgreesWithTheReference) {
   MLA_NEEDS_GPU();
   const Backend* const one[] = {GetParam()};
-  const Participant participants[] = {participant()};
-  const SuiteRun run = run_suite(make_suite("quick", one, 1).cases, participants, {});
+  const std::vector<Participant> participants = {participant()};
+  LocalJudge judge;
+  const SuiteRun run = run_suite(make_suite("quick", one, 1).cases, participants, {}, judge);
   for (const Verdict& verdict : run.verdicts) {
     EXPECT_NE(verdict.outcome, Outcome::kFailed)
         << to_text(verdict.c) << "\n  " << verdict.reason << "\n  " << verdict.plan << "\n  "
@@ -54,8 +56,9 @@ TEST_P(OnDevice, AgreesWithTheReference) {
 
 TEST_P(OnDevice, HoldsTheOracles) {
   MLA_NEEDS_GPU();
-  const Participant participants[] = {participant()};
-  const OracleRun run = run_oracles(participants, {1, 50, true}, {});
+  const std::vector<Participant> participants = {participant()};
+  LocalJudge judge;
+  const OracleRun run = run_oracles(participants, {1, 50, true}, {}, judge);
   for (const OracleVerdict& verdict : run.verdicts) {
     EXPECT_NE(verdict.outcome.outcome, Outcome::kFailed)
         << verdict.oracle << " (" << verdict.expectation << "): " << verdict.outcome.reason << "\n  "
