@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the cache write and the indexers are, against the copy bandwidth of the same run: at least 60 % of it when there
-// is much to do, at most 5 us a call when there is little. Run it alone: what else the GPU does is measured, too.
+// How fast the cache write and the indexers are, against the copy bandwidth of the same run. The aim is 60 % of it when
+// there is much to do and 5 us a call when there is little. A program to run by hand on an idle GPU and no test: a time
+// is no verdict.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -36,17 +37,16 @@ class OpsSpeed : public ::testing::Test {
     std::nth_element(times.begin(), times.begin() + 4, times.end());
     return times[4];
   }
-  static void expect_large(const char* what, double bytes, const std::function<void(Stream)>& call) {
+  static void show_large(const char* what, double bytes, const std::function<void(Stream)>& call) {
     static const DeviceCeilings ceilings = measure_ceilings(*mla::testing::test_gpu().device);
     const double share = bytes / seconds(10, call) / ceilings.copy_bytes_per_s;
-    fmt::print("{}: {:.2f} TB/s, {:.0f} % of {:.2f} TB/s copied\n", what,
-               share * ceilings.copy_bytes_per_s / 1e12, 100 * share, ceilings.copy_bytes_per_s / 1e12);
-    EXPECT_GE(share, kShareOfCopy) << what;
+    fmt::print("{}: {:.2f} TB/s, {:.0f} % of {:.2f} TB/s copied{}\n", what,
+               share * ceilings.copy_bytes_per_s / 1e12, 100 * share, ceilings.copy_bytes_per_s / 1e12,
+               share < kShareOfCopy ? ", short of the aim" : "");
   }
-  static void expect_small(const char* what, const std::function<void(Stream)>& call) {
+  static void show_small(const char* what, const std::function<void(Stream)>& call) {
     const double time = seconds(200, call);
-    fmt::print("{}: {:.2f} us\n", what, time * 1e6);
-    EXPECT_LE(time, kSmallSeconds) << what;
+    fmt::print("{}: {:.2f} us{}\n", what, time * 1e6, time > kSmallSeconds ? ", short of the aim" : "");
   }
 };
 
@@ -108,9 +108,9 @@ TEST_F(OpsSpeed, CacheWrite) {
   for (const CacheFormat format : {CacheFormat::kBF16, CacheFormat::kFp8, CacheFormat::kFp8DsMla}) {
     const std::string name = fmt::format("cache write, {}", name_of(format));
     const Write large(512 * 1024, format);
-    expect_large((name + ", 524288 tokens").c_str(), large.bytes(), std::cref(large));
+    show_large((name + ", 524288 tokens").c_str(), large.bytes(), std::cref(large));
     const Write small(128, format);
-    expect_small((name + ", 128 tokens").c_str(), std::cref(small));
+    show_small((name + ", 128 tokens").c_str(), std::cref(small));
   }
 }
 
@@ -160,15 +160,15 @@ struct Index {
 
 TEST_F(OpsSpeed, Indexers) {
   const Index large(8192, 8192);
-  expect_large("sparse index, 8192 requests of 4100 keys", static_cast<double>(large.entries) * 12,
+  show_large("sparse index, 8192 requests of 4100 keys", static_cast<double>(large.entries) * 12,
                [&](Stream s) { large.sparse(s); });
-  expect_large("prefill index, 8192 requests of 8192 tokens", 8192.0 * 8192 * 8,
+  show_large("prefill index, 8192 requests of 8192 tokens", 8192.0 * 8192 * 8,
                [&](Stream s) { large.prefill(s); });
   const Index small(32, 8192);
-  expect_small("decode index, 32 requests", [&](Stream s) { small.decode(s); });
-  expect_small("sparse index, 32 requests", [&](Stream s) { small.sparse(s); });
+  show_small("decode index, 32 requests", [&](Stream s) { small.decode(s); });
+  show_small("sparse index, 32 requests", [&](Stream s) { small.sparse(s); });
   const Index short_prompts(8, 512);
-  expect_small("prefill index, 8 requests of 512 tokens", [&](Stream s) { short_prompts.prefill(s); });
+  show_small("prefill index, 8 requests of 512 tokens", [&](Stream s) { short_prompts.prefill(s); });
 }
 
 }  // namespace
