@@ -23,6 +23,7 @@ struct RunRequest {
   std::string device;        ///< a described GPU to model instead of measuring, or empty
   std::string crossover;     ///< axis to bisect instead of sweeping, or empty
   std::string memory_limit;  ///< size, or empty: half of what is free
+  bool explain = false;      ///< a sentence on each row
   bool resume = false;
   bool dry_run = false;
   bool print_spec = false;
@@ -47,6 +48,7 @@ struct ReportRequest {
   std::string format = "table";  ///< table, json, csv, md, html, svg, png
   std::string chart = "lines";   ///< lines, roofline, speedup (svg, png)
   std::string to;                ///< file; empty: stdout
+  bool explain = false;          ///< a sentence on each row
   std::string command_line;
   cli::Output output;
 };

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -72,6 +74,27 @@ const Backend* choice(const AttentionShape& shape, const ListRequest& request, c
   }
 }
 
+/// All backends; with a shape the better first (candidates()), those for GPUs before those for the processor, each asked
+/// about the device it would run on.
+std::vector<Candidate> asked_backends(const std::optional<AttentionShape>& shape, const ChosenGpu& gpu) {
+  std::vector<Candidate> all;
+  if (!shape) {
+    for (const Backend* backend : backends()) all.push_back({backend, Support::yes(), {}});
+    return all;
+  }
+  const std::vector<Candidate> on_host = candidates(*shape, host_device());
+  for (const Candidate& c : gpu.device ? candidates(*shape, *gpu.device) : on_host) {
+    if (!c.backend->info().on_device) continue;
+    all.push_back(c);
+    if (gpu.device) continue;
+    all.back().support = runs_here(*c.backend, gpu);
+    all.back().reason = all.back().support.why;
+  }
+  std::copy_if(on_host.begin(), on_host.end(), std::back_inserter(all),
+               [](const Candidate& c) { return !c.backend->info().on_device; });
+  return all;
+}
+
 Table backends_table(const ListRequest& request) {
   const ChosenGpu gpu = choose_gpu(request.gpu);
   const std::optional<AttentionShape> shape = asked_shape(request);
@@ -83,24 +106,20 @@ Table backends_table(const ListRequest& request) {
     table.columns.push_back({"chosen", "chosen"});
   }
   const Backend* const chosen = shape ? choice(*shape, request, gpu) : nullptr;
-  table.columns.push_back({"reason", "why not"});
+  table.columns.push_back({"reason", shape ? "why" : "why not"});
   table.columns.push_back({"origin", "from"});
   table.columns.push_back({"summary", "idea"});
-  for (const Backend* backend : backends()) {
-    const BackendInfo& info = backend->info();
-    const Support here = runs_here(*backend, gpu);
-    std::string reason = here.why;
+  for (const Candidate& c : asked_backends(shape, gpu)) {
+    const BackendInfo& info = c.backend->info();
+    const Support here = runs_here(*c.backend, gpu);
     std::vector<Cell> row{std::string(info.name), std::string(info.strategy), here.ok};
     if (shape) {
-      const bool nowhere = info.on_device && !gpu.device;
-      const Support support =
-          nowhere ? here : backend->supports(*shape, info.on_device ? *gpu.device : host_device());
-      row.emplace_back(support.ok);
-      row.emplace_back(backend == chosen);
-      if (!support.ok) reason = support.why;
+      row.emplace_back(c.support.ok);
+      row.emplace_back(c.backend == chosen);
     }
+    const std::string& reason = shape ? c.reason : here.why;
     row.push_back(reason.empty() ? Cell{} : Cell{reason});
-    const std::string origin = origin_of(*backend);
+    const std::string origin = origin_of(*c.backend);
     row.push_back(origin.empty() ? Cell{} : Cell{origin});
     row.emplace_back(std::string(info.summary));
     table.rows.push_back(std::move(row));

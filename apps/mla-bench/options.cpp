@@ -84,6 +84,9 @@ void add_run(CLI::App& root, RunRequest& request) {
                   "Also write Google Benchmark's JSON, for its compare.py")
       ->type_name("FILE")
       ->group(group);
+  cli::often(app->add_flag("--explain", request.explain,
+                           "Say of each row what bounds it and how far it is from that")
+                 ->group(group));
   app->add_flag("--dry-run", request.dry_run, "Show the points and what they need; measure nothing")
       ->group(group);
   app->add_flag("--print-spec", request.print_spec,
@@ -137,6 +140,8 @@ void add_report(CLI::App& root, ReportRequest& request) {
                  ->type_name("table|json|csv|md|html|svg|png")
                  ->default_str(request.format)
                  ->group("Output"));
+  app->add_flag("--explain", request.explain, "Say of each row what bounds it and how far it is from that")
+      ->group("Output");
   cli::often(app->add_option("--to", request.to, "File, never overwritten")
                  ->type_name("FILE")
                  ->default_str("stdout")
@@ -286,7 +291,8 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   exit_code = cli::parse(app, static_cast<int>(words.size()), pointers.data());
-  const std::string line = fmt::format("{}", fmt::join(argv, argv + argc, " "));
+  // The program by its name: where it lay is nobody's business.
+  const std::string line = fmt::format("mla-bench {}", fmt::join(argv + 1, argv + argc, " "));
   run.command_line = report.command_line = rerun.command_line = tune.command_line = line;
   if (app.got_subcommand("list")) return list;
   if (app.got_subcommand("tune")) return tune;

@@ -8,7 +8,8 @@
 
 namespace mla::bench {
 
-using Request = std::variant<RunRequest, ReportRequest, CompareRequest, RerunRequest, TuneRequest, ListRequest>;
+using Request =
+    std::variant<RunRequest, ReportRequest, CompareRequest, RerunRequest, TuneRequest, ListRequest>;
 
 /// Reads the command line. A value in `exit_code` ends the program (help, version, a usage error).
 [[nodiscard]] Request read_command_line(int argc, char** argv, std::optional<int>& exit_code);

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include <fstream>
 
 #include "commands.hpp"
 #include "core/text.hpp"
 #include "mla/error.hpp"
 #include "report/chart.hpp"
+#include "report/explain.hpp"
 #include "report/findings.hpp"
 #include "report/gnuplot.hpp"
 #include "report/html.hpp"
@@ -26,9 +29,12 @@ report::ChartRequest chart_of(const ReportRequest& request) {
 }
 
 std::string title_of(const report::RunFile& run) {
-  return run.records.empty() || run.records.front().spec.empty()
-             ? "MLA attention"
-             : fmt::format("MLA attention: {}", run.records.front().spec);
+  if (run.records.empty()) return "MLA attention";
+  const report::BenchRecord& first = run.records.front();
+  const bool one_sweep =
+      std::ranges::all_of(run.records, [&](const auto& r) { return r.spec == first.spec; });
+  return fmt::format("MLA attention: {}",
+                     one_sweep && !first.spec.empty() ? first.spec : "on " + first.device);
 }
 
 std::string draw(const ReportRequest& request, const report::RunFile& run) {
@@ -65,6 +71,7 @@ report::Document document_of(const ReportRequest& request, const report::RunFile
   document.headline.push_back(report::tally(run.records));
   const bool for_people = request.format == "table" || request.format == "md";
   document.tables.push_back(report::record_table(run.records, !for_people));
+  if (request.explain) document.tables.push_back(report::explained_table(run.records));
   document.notes = report::findings(run.records);
   return document;
 }

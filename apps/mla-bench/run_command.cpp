@@ -13,6 +13,7 @@
 #include "mla/backend.hpp"
 #include "mla/device.hpp"
 #include "mla/error.hpp"
+#include "report/explain.hpp"
 #include "report/findings.hpp"
 #include "run/backends.hpp"
 #include "run/modelled.hpp"
@@ -90,6 +91,7 @@ void show(const RunRequest& request, const spec::Sweep& sweep, std::vector<Bench
   const bool for_people =
       request.output.format == report::Format::kTable || request.output.format == report::Format::kMarkdown;
   document.tables.push_back(report::record_table(records, !for_people));
+  if (request.explain) document.tables.push_back(report::explained_table(records));
   document.notes = report::findings(records);
   document.notes.push_back(ceilings);
   if (!folder.empty()) document.notes.push_back(fmt::format("records: {}/run.jsonl", folder));

@@ -36,10 +36,12 @@ void add_hardware(CLI::App& app, RequestOptions& request) {
   text(app, "--gpus-per-node", request.gpus_per_node, "COUNT", group, "tp stays inside a node");
 }
 
-void add_layout(CLI::App& app, RequestOptions& request) {
-  const char* group = "Layout";
-  cli::often(text(app, "--attention", request.attention, "auto|tp|dp", group,
-                  "Split attention heads (tp), replicate attention (dp), or what holds more (auto)"));
+/// An empty group: taken, so that the command can say why it wants none, but not shown.
+void add_layout(CLI::App& app, RequestOptions& request, const char* group = "Layout") {
+  CLI::Option* attention =
+      text(app, "--attention", request.attention, "auto|tp|dp", group,
+           "Split attention heads (tp), replicate attention (dp), or what holds more (auto)");
+  if (*group != '\0') cli::often(attention);
   text(app, "--tp", request.tp, "COUNT", group, "Tensor parallel size");
   text(app, "--dp", request.dp, "COUNT", group,
        "Attention replicas, each with requests and cache of its own");
@@ -51,9 +53,9 @@ void add_layout(CLI::App& app, RequestOptions& request) {
   text(app, "--stages", request.stages, "LIST", group, "Layers of each pipeline stage: 14,13");
 }
 
-void add_cache(CLI::App& app, RequestOptions& request) {
+void add_cache(CLI::App& app, RequestOptions& request, const char* type = "FORMAT") {
   const char* group = "Cache and engine";
-  cli::often(text(app, "--cache", request.cache, "FORMAT", group,
+  cli::often(text(app, "--cache", request.cache, type, group,
                   "auto (what the checkpoint asks, else bf16), bf16, fp8, fp8_ds_mla, q8_0, ..."));
   text(app, "--cache-v", request.cache_v, "FORMAT", group, "Format of V where it differs (llama.cpp)");
   text(app, "--block", request.block, "COUNT", group, "Tokens a block (page)");
@@ -65,6 +67,14 @@ void add_cache(CLI::App& app, RequestOptions& request) {
   text(app, "--batched-tokens", request.batched_tokens, "COUNT", group, "Tokens of the largest prefill step");
   text(app, "--max-seqs", request.max_sequences, "COUNT", group,
        "Sequences of the largest step (sampler memory)");
+  text(app, "--speculative-tokens", request.speculative, "COUNT", group,
+       "Tokens drafted at a time; without it one if --mtp is given");
+  text(app, "--state-blocks", request.state_blocks, "one|aligned|all", group,
+       "Blocks of recurrent layers a sequence takes: vLLM's mamba_cache_mode none, align and all");
+  text(app, "--micro-batch", request.micro_batch, "COUNT", group,
+       "llama.cpp's n_ubatch: its window layers hold that much more");
+  text(app, "--window-sequences", request.window_sequences, "COUNT", group,
+       "llama.cpp's unified cache: sequences whose windows it holds");
   app.add_flag("--mtp", request.mtp, "Count the model's prediction layers too")->group(group);
 }
 
@@ -114,11 +124,11 @@ CLI::App& command(CLI::App& root, Options& options, Command id, const char* name
   return app;
 }
 
-void add_planning(CLI::App& app, Options& options) {
+void add_planning(CLI::App& app, Options& options, const char* layout_group = "Layout") {
   add_model(app, options.request);
   add_workload(app, options.request);
   add_hardware(app, options.request);
-  add_layout(app, options.request);
+  add_layout(app, options.request, layout_group);
   add_cache(app, options.request);
   add_memory(app, options.request);
   add_output(app, options);
@@ -140,7 +150,7 @@ void add_sweep(CLI::App& app, Options& options) {
   text(app, "--gpus-per-node", request.gpus_per_node, "COUNT", "Hardware", "tp stays inside a node");
   cli::often(text(app, "--layout", options.layouts, "LAYOUTS", "Layout",
                   "auto (the tp x dp that holds most), all, or a list: tp8,dp8+ep8,pp2xtp4,tp8+dcp8"));
-  add_cache(app, request);
+  add_cache(app, request, "FORMATS");
   add_memory(app, request);
   cli::add_output_options(app, options.output);
   add_plot(app, options, "Draw tokens against context: FILE.svg or FILE.png");
@@ -176,16 +186,16 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
       {"mla-memcalc plan deepseek-v3 --gpu h200 --gpus 8 --context 128k",
        "mla-memcalc plan kimi-k2 --gpu h200 --gpus 16 --context 64k --concurrency 100 --plot plan.svg",
        "mla-memcalc plan deepseek-v3 --gpu h200 --gpus 8 --emit-sweep | mla-bench run --spec -"});
-  add_planning(plan, options);
-  text(plan, "--lengths", options.lengths, "FILE", "Workload",
-       "A trace of real requests (prompt and output tokens a line), or -: paging waste, expected and certain "
-       "concurrency");
   cli::often(text(plan, "--versus", options.versus, "LIST", "Question",
                   "The same GPUs if the model cached K and V heads: mha,gqa:8,mqa"));
   plan.add_flag(
           "--emit-sweep", options.emit_sweep,
           "Print the decode batches that fit as a sweep spec for 'mla-bench run --spec -', nothing else")
       ->group("Question");
+  add_planning(plan, options);
+  text(plan, "--lengths", options.lengths, "FILE", "Workload",
+       "A trace of real requests (prompt and output tokens a line), or -: paging waste, expected and certain "
+       "concurrency");
   add_plot(plan, options, "Draw memory of a GPU and tokens against context: FILE.svg or FILE.png");
 
   CLI::App& solve =
@@ -201,8 +211,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
       command(app, options, Command::kCompare, "compare", "All layouts of these GPUs, ranked",
               {"mla-memcalc compare deepseek-v3 --gpu h200 --gpus 16 --context 128k",
                "mla-memcalc compare kimi-k2 --gpu h200 --gpus 8 --context 64k --concurrency 40"});
+  add_planning(compare, options, "");
   text(compare, "--top", options.top, "COUNT", "Output", "Rows shown; 0: all");
-  add_planning(compare, options);
   add_plot(compare, options, "Draw memory and tokens of the layouts: FILE.svg or FILE.png");
 
   CLI::App& sweep = command(
@@ -256,7 +266,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
   CLI::App& list =
       command(app, options, Command::kList, "list", "What can be named: models, gpus, engines, formats",
               {"mla-memcalc list models", "mla-memcalc list gpus -o json"});
-  list.add_option("what", options.what, "What to list")
+  list.add_option("what", options.what, "models, gpus, engines or formats")
       ->type_name("models|gpus|engines|formats")
       ->required()
       ->group("Question");

@@ -21,6 +21,7 @@ struct RequestOptions {
   std::string utilization, weights, expert_weights, weight_bytes, activations, graphs, other, cache_bytes;
   std::string index;  ///< real sizes of the weights
   std::string context, concurrency, batched_tokens = "8k", max_sequences = "256";
+  std::string speculative, state_blocks = "one", micro_batch = "512", window_sequences = "1";
   bool mtp = false;
 };
 

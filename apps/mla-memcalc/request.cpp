@@ -96,6 +96,14 @@ capacity::WeightScheme weight_scheme(const RequestOptions& options, const ModelC
   return scheme;
 }
 
+capacity::StateBlocks state_blocks(const std::string& word) {
+  if (word == "one") return capacity::StateBlocks::kOne;
+  if (word == "aligned") return capacity::StateBlocks::kAligned;
+  if (word == "all") return capacity::StateBlocks::kAll;
+  refuse(fmt::format("--state-blocks {} is not known", text::quoted(word)),
+         "allowed are one, aligned and all");
+}
+
 void read_layout(Question& question, const RequestOptions& options) {
   capacity::Layout& layout = question.request.layout;
   const bool sizes = !options.tp.empty() || !options.dp.empty() || !options.pp.empty() ||
@@ -203,6 +211,13 @@ Question read_question(const RequestOptions& options, ModelConfig model) {
   request.max_batched_tokens = count_in(options.batched_tokens, "--batched-tokens", 1, kMostTokens);
   request.max_sequences = count_in(options.max_sequences, "--max-seqs", 1, kMostTokens);
   request.with_mtp = options.mtp;
+  if (!options.speculative.empty()) {
+    request.speculative_tokens =
+        static_cast<int>(count_in(options.speculative, "--speculative-tokens", 1, 1024));
+  }
+  request.state_blocks = state_blocks(options.state_blocks);
+  request.micro_batch = count_in(options.micro_batch, "--micro-batch", 1, 1 << 20);
+  request.window_sequences = count_in(options.window_sequences, "--window-sequences", 1, 1 << 20);
   if (request.context == 0) request.context = std::max<std::int64_t>(1, question.model.max_position);
   return question;
 }

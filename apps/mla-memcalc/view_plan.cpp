@@ -89,8 +89,12 @@ std::string remedies(const Question& question, const MemoryPlan& plan) {
   std::string text;
   const auto offer = [&](const std::string& way) { text += (text.empty() ? "" : "  |  ") + way; };
   const auto offer_context = [&](const std::string& flags) {
-    const std::int64_t context = capacity::largest_context(question.model, request);
-    if (context > 0) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
+    constexpr std::int64_t kUseful = 1024;  // nobody asked for less
+    const std::int64_t context =
+        question.layout_given
+            ? capacity::largest_context(question.model, request)
+            : capacity::largest_context(question.model, request, simple_layouts(question)).answer;
+    if (context >= kUseful) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
   };
   offer_context("");
   if (request.cache.name == "bf16" || request.cache.name == "f16") {

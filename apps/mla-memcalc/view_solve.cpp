@@ -128,13 +128,20 @@ Answer solve_answer(const Options& options) {
   report::Document& document = answer.document;
   document.kind = "memcalc.solve";
   document.headline.push_back(solution.sentence);
-  document.facts = {{"model", question.model.name},
-                    {"gpu", question.request.gpu_name},
-                    {"for", options.unknown},
-                    {"found", solution.found},
-                    {"value", solution.value}};
+  if (options.output.format == report::Format::kJson) {  // people have read them in the headline
+    document.facts = {{"model", question.model.name},
+                      {"gpu", question.request.gpu_name},
+                      {"for", options.unknown},
+                      {"found", solution.found},
+                      {"value", solution.value}};
+  }
   document.tables.push_back(plans_table({solution.plan}, {0}));
   add_warnings(document, solution.plan);
+  if (!question.layout_given && solution.plan.layout.gpus() > 1) {
+    document.notes.emplace_back(
+        "looked at all tp x dp inside nodes; 'mla-memcalc compare' looks at pp and dcp too, which may hold "
+        "more");
+  }
   if (options.formulas) document.tables.push_back(formulas_table(all_lines(solution.plan)));
   return answer;
 }

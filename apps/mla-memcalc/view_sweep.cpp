@@ -144,7 +144,7 @@ std::string headline(const report::Table& table) {
     impossible += std::holds_alternative<std::monostate>(row.back()) ? 0 : 1;
   }
   const auto all = std::ssize(table.rows);
-  return fmt::format("{}: {} fit, {} do not, {} cannot be", counted(all, "plan"), fit, all - fit - impossible,
+  return fmt::format("{}: {} fit, {} not, {} impossible", counted(all, "plan"), fit, all - fit - impossible,
                      impossible);
 }
 
@@ -187,6 +187,7 @@ Answer sweep_answer(const Options& options) {
   document.headline.push_back(headline(table));
   if (draws(options)) document.figure = sweep_figure(table);
   document.tables.push_back(std::move(table));
+  document.facts = {{"engine", asked.engine}};
   document.notes.emplace_back("tokens: whole sequences x context");
   return answer;
 }

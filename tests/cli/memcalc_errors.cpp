@@ -220,6 +220,11 @@ TEST_F(MemcalcErrors, CacheAndEngine) {
   expect_plan({"--engine", "vllm@-1"}, {"-1"});
   expect_plan({"--engine", "none@3"}, {"none"});
   expect_plan({"--engine", ""}, {"--engine is empty"});
+  expect_plan({"--state-blocks", "some"}, {"'some'", "one, aligned and all"});
+  for (const char* flag : {"--speculative-tokens", "--micro-batch", "--window-sequences"}) {
+    for (const char* bad : {"0", "-1", "many", "nan", "99999999999999999999", ""})
+      expect_plan({flag, bad}, {flag});
+  }
   expect_plan({"--mla-storage", "twice"}, {"'twice'", "latent+value"});
 }
 

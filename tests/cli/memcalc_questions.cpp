@@ -111,6 +111,14 @@ TEST_F(MemcalcQuestions, TheFirstLinesAnswer) {
   expect_has(lines(none.out).at(0), "no layout holds 400 sequences");
 }
 
+TEST_F(MemcalcQuestions, NobodyIsOfferedAUselessContext) {
+  // Kimi-K2 leaves 0.29 GiB on each of eight GPUs: a hundred sequences would have some 40 tokens each.
+  const RunResult run = memcalc(
+      {"plan", "kimi-k2", "--gpu", "h200", "--gpus", "8", "--context", "64k", "--concurrency", "100"});
+  EXPECT_EQ(run.exit_code, 1);
+  expect_has(lines(run.out).at(1), "100 sequences fit with:  14 GPUs (DP14+EP14)");
+}
+
 TEST_F(MemcalcQuestions, TheTrapIsShownWhereverItRanks) {
   const RunResult run =
       memcalc({"compare", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k", "--top", "3"});

@@ -87,9 +87,30 @@ TEST(PlanLengths, CertaintyIsTheBinomialTail) {
   const std::vector<RequestLengths> trace{{10, 50}, {129, 50}};
   const LengthReport report = plan_lengths(test::deepseek_v3(), request, trace);
   EXPECT_DOUBLE_EQ(report.expected, 50);
-  EXPECT_NEAR(static_cast<double>(report.certain), exact, 1) << "drawn in 5000 trials";
+  EXPECT_NEAR(static_cast<double>(report.certain), exact, 1) << "drawn in 1000 trials";
   EXPECT_LT(report.certain, 45);
   EXPECT_EQ(plan_lengths(test::deepseek_v3(), request, trace).certain, report.certain) << "the same seed";
+}
+
+TEST(PlanLengths, ManyRequestsAreTheBinomialTailToo) {
+  // One block, or with one answer in a hundred 41: mean 1.4, deviation 4 sqrt(0.99), a long tail. 10,000 blocks.
+  const auto fits = [](int n) {  // P(n + 40 K <= 10000), K binomial(n, 0.01)
+    double log_term = n * std::log(0.99);
+    double sum = 0;
+    for (int k = 0; k <= n && n + 40 * k <= 10000; ++k) {
+      sum += std::exp(log_term);
+      log_term += std::log(static_cast<double>(n - k) / (k + 1)) + std::log(0.01 / 0.99);
+    }
+    return sum;
+  };
+  int exact = 5000;
+  while (fits(exact + 1) >= 0.99) ++exact;
+  const PlanRequest request = test::logged_budget("vllm", kBlock * 10001, 4096);
+  std::vector<RequestLengths> trace(99, {10, 20});
+  trace.push_back({40 * 64 + 1, 20});
+  const LengthReport report = plan_lengths(test::deepseek_v3(), request, trace);
+  EXPECT_NEAR(report.expected, 10000 / 1.4, 1e-6);
+  EXPECT_NEAR(static_cast<double>(report.certain), exact, 0.005 * exact);
 }
 
 TEST(PlanLengths, WindowsAndStatesCount) {

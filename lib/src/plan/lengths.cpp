@@ -37,6 +37,10 @@ class Pools {
   const PoolSet& set_;
 };
 
+struct Spread {
+  double mean = 0, deviation = 0, skew = 0;
+};
+
 /// The requests of a trace as a random moment sees them.
 class Moments {
  public:
@@ -54,15 +58,22 @@ class Moments {
     return held(trace_[i], rng.uniform(2 * index + 1));
   }
 
-  /// Mean share of a pool: over the requests by weight, each at the middle of quarters of its answer.
-  [[nodiscard]] double mean_share(const Pools& pools, std::size_t pool) const {
+  /// Of the share of a pool that one request takes: over the requests by weight, each at the middle of quarters
+  /// of its answer.
+  [[nodiscard]] Spread share_of(const Pools& pools, std::size_t pool) const {
     constexpr double kMiddles[] = {0.125, 0.375, 0.625, 0.875};
-    double sum = 0;
+    double sums[3] = {};
     for (const RequestLengths& request : trace_) {
-      for (const double part : kMiddles)
-        sum += weight(request) * pools.share(pool, held(request, part)) / std::ssize(kMiddles);
+      for (const double part : kMiddles) {
+        const double share = pools.share(pool, held(request, part));
+        double term = weight(request) / cumulative_.back() / std::ssize(kMiddles);
+        for (double& sum : sums) sum += term *= share;
+      }
     }
-    return sum / cumulative_.back();
+    const double mean = sums[0];
+    const double variance = std::max(0.0, sums[1] - mean * mean);
+    const double third = sums[2] - 3 * mean * sums[1] + 2 * mean * mean * mean;
+    return {mean, std::sqrt(variance), variance > 0 ? third / (variance * std::sqrt(variance)) : 0};
   }
 
  private:
@@ -79,18 +90,16 @@ class Moments {
 };
 
 /// Draws requests until a pool overflows, again and again: the number that fits in 99 of 100 trials.
-std::int64_t certain_count(const Pools& pools, const Moments& moments, double expected) {
-  constexpr double kDraws = 4e6;
-  constexpr double kQuantile = 0.01;
-  constexpr std::int64_t kMostAtOnce = 1 << 20;
+std::int64_t drawn_count(const Pools& pools, const Moments& moments) {
+  constexpr std::size_t kTrials = 1000;
+  constexpr std::size_t kQuantile = kTrials / 100;
   const CounterRng rng(1);
-  const auto trials = static_cast<std::size_t>(std::clamp(kDraws / std::max(1.0, expected), 200.0, 5000.0));
   std::vector<std::int64_t> counts;
   std::uint64_t index = 0;
-  for (std::size_t trial = 0; trial < trials; ++trial) {
+  for (std::size_t trial = 0; trial < kTrials; ++trial) {
     std::vector<double> used(pools.count(), 0.0);
     std::int64_t count = 0;
-    for (bool fits = true; fits && count < kMostAtOnce; count += fits ? 1 : 0) {
+    for (bool fits = true; fits; count += fits ? 1 : 0) {
       const std::int64_t tokens = moments.draw(rng, index++);
       for (std::size_t pool = 0; pool < used.size(); ++pool) {
         used[pool] += pools.share(pool, tokens);
@@ -100,7 +109,17 @@ std::int64_t certain_count(const Pools& pools, const Moments& moments, double ex
     counts.push_back(count);
   }
   std::ranges::sort(counts);
-  return counts[static_cast<std::size_t>(kQuantile * static_cast<double>(trials))];
+  return counts[kQuantile];
+}
+
+/// Largest n of which a sum of n shares stays below 1 with 99 %: normal, corrected for skew (Cornish and Fisher).
+std::int64_t normal_count(const Spread& share) {
+  constexpr double kZ = 2.3263;
+  const double correction = share.deviation * share.skew * (kZ * kZ - 1) / 6;
+  const double room = 1 - std::clamp(correction, -1.0, 0.9);
+  const double spread = kZ * share.deviation;
+  const double root = (-spread + std::sqrt(spread * spread + 4 * share.mean * room)) / (2 * share.mean);
+  return static_cast<std::int64_t>(std::floor(root * root + 1e-9));
 }
 
 double mean_full_share(const Pools& pools, std::size_t pool, std::span<const std::int64_t> totals) {
@@ -173,7 +192,9 @@ void add_lines(LengthReport& report) {
   add("lengths.expected", "requests at once at a random moment", Unit::kRatio, report.expected,
       "usable blocks / mean blocks of prompt + part of the output; requests weighted by output");
   add("lengths.certain", "requests at once with 99 % certainty", Unit::kSequences, report.certain,
-      "random moments are drawn until the pool is full; 99 of 100 trials hold this many");
+      "of fewer than 200: random moments drawn until the pool is full, 99 of 100 trials hold this many; of "
+      "more: "
+      "largest n with n x mean + 2.326 x deviation x sqrt(n) + skew term <= pool");
 }
 
 }  // namespace
@@ -199,13 +220,19 @@ LengthReport plan_lengths(const ModelConfig& model, const PlanRequest& asked,
   if (stage.cache_budget > 0) {
     const Pools pools(inputs, set);
     const Moments moments(taken);
+    // Of few requests each counts, so they are drawn; sums of many are smooth.
+    constexpr double kFew = 200;
+    std::int64_t certain = 0;
     for (std::size_t pool = 0; pool < pools.count(); ++pool) {  // the scarcest pool decides
       const double full = mean_full_share(pools, pool, totals);
-      const double now = moments.mean_share(pools, pool);
+      const Spread now = moments.share_of(pools, pool);
       if (full > 0 && (pool == 0 || 1 / full < report.at_full_length)) report.at_full_length = 1 / full;
-      if (now > 0 && (pool == 0 || 1 / now < report.expected)) report.expected = 1 / now;
+      if (now.mean <= 0) continue;
+      if (pool == 0 || 1 / now.mean < report.expected) report.expected = 1 / now.mean;
+      const std::int64_t count = normal_count(now);
+      certain = pool == 0 ? count : std::min(certain, count);
     }
-    report.certain = certain_count(pools, moments, report.expected);
+    report.certain = report.expected < kFew ? drawn_count(pools, moments) : certain;
   }
   add_lines(report);
   return report;

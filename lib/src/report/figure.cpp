@@ -67,8 +67,12 @@ std::string draw(const LinePanel& panel, int& block) {
     plot += fmt::format("{}${} using 1:2 with linespoints title {}", plot.empty() ? "plot " : ", ", name,
                         gnuplot_quoted(series.name));
   }
-  out += axis_lines('x', xs) + axis_lines('y', ys);
-  out += "set format x '%.0b%B'\nset format y '%.1s%c'\nset bmargin 6\nset key outside below\n";
+  constexpr double kDoublings = 4;  // from here on the values are powers of two that people choose
+  const bool powers = xs.low > 0 && xs.high / xs.low >= kDoublings;
+  out += powers ? std::string("set logscale x 2\nset xrange [*:*]\n") : axis_lines('x', xs);
+  out += axis_lines('y', ys);
+  out += fmt::format("set format x '%.0b%B'\nset format y '%.1s%c'\nset bmargin {}\nset key outside below\n",
+                     5 + (panel.series.size() + 1) / 2);
   out += fmt::format("set xlabel {}\nset ylabel {}\nset title {}\n", gnuplot_quoted(panel.x_title),
                      gnuplot_quoted(panel.y_title), gnuplot_quoted(panel.title));
   return out + plot + '\n';
@@ -79,6 +83,15 @@ bool empty(const BarPanel& panel) {
     return std::ranges::any_of(bar.values, [](double value) { return std::isfinite(value); });
   });
 }
+/// One panel of many bars takes the room of two.
+bool wide(const Figure& figure) {
+  constexpr std::size_t kMany = 8;
+  return std::ranges::any_of(figure.panels, [](const auto& panel) {
+    const auto* bars = std::get_if<BarPanel>(&panel);
+    return bars != nullptr && bars->bars.size() > kMany;
+  });
+}
+
 bool empty(const LinePanel& panel) {
   return std::ranges::all_of(panel.series, [](const Series& series) { return series.points.empty(); });
 }
@@ -93,7 +106,7 @@ std::string figure_script(const Figure& figure, Picture picture) {
   if (drawn.empty()) throw Error(ErrorCode::kInvalidArgument, "there is nothing to draw: no number is known");
   const int columns = drawn.size() > 1 ? 2 : 1;
   const int rows = (static_cast<int>(drawn.size()) + columns - 1) / columns;
-  std::string out = terminal_line(picture, columns, rows) + style_lines();
+  std::string out = terminal_line(picture, std::max(columns, wide(figure) ? 2 : 1), rows) + style_lines();
   out += fmt::format("set multiplot layout {},{}\n", rows, columns);
   int block = 0;
   for (const auto* panel : drawn) {

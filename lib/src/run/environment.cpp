@@ -53,8 +53,8 @@ report::Environment capture_environment(const std::string& command, int threads,
   fact("host_read_gbps", ceilings.read_bytes_per_s / 1e9);
   fact("host_f32_gflops", ceilings.f32_flops / 1e9);
   fact("host_f64_gflops", ceilings.f64_flops / 1e9);
-  if (const char* dir = std::getenv("MLA_CONFIG_DIR"); dir != nullptr)
-    fact("MLA_CONFIG_DIR", std::string(dir));
+  // Not the folder itself: a published record names no place on somebody's machine.
+  if (std::getenv("MLA_CONFIG_DIR") != nullptr) fact("MLA_CONFIG_DIR_set", true);
   return environment;
 }
 

@@ -25,7 +25,8 @@ constexpr double kRoundSeconds =
     1e-3;  // a captured round lasts at least this long, so that its ends do not show
 constexpr std::int64_t kMostCalls = 4096;  // captured in one graph
 constexpr double kLookSeconds = 0.02;      // load under which clocks and power are read
-constexpr int kEagerSamples = 9;
+constexpr double kEagerSamples = 9;
+constexpr double kEagerShare = 0.1;  // of the time for a point, for calls launched by themselves
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -238,8 +239,21 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
                     report::BenchRecord& record) {
   const DeviceInputs& inputs = prepared.inputs;
   const auto call = [&](std::int64_t i) { planned.run(inputs, i, workspace, timer_->stream()); };
-  std::vector<double> eager;
-  for (std::int64_t i = 0; i < kEagerSamples; ++i) eager.push_back(timer_->seconds([&] { call(i); }));
+  std::vector<double> eager{timer_->seconds([&] { call(0); })};
+  if (eager.front() > measure.rule.max_time) {
+    // Nothing can be repeated within the time that is given: the one call is what there is.
+    Samples samples;
+    samples.seconds = eager;
+    samples.summary = summarize(eager);
+    record.timer = "event";
+    record.event_us = eager.front() * kMicro;
+    add_samples(record, samples, inputs.shape().num_tokens());
+    add_gpu_floor(inputs.shape(), record);
+    return;
+  }
+  const double left = kEagerShare * measure.rule.max_time;
+  const auto more = static_cast<std::int64_t>(std::min(left / eager.front(), kEagerSamples - 1.0));
+  for (std::int64_t i = 1; i <= more; ++i) eager.push_back(timer_->seconds([&] { call(i); }));
   record.event_us = median_of(eager) * kMicro;
 
   // Whole rounds of the rotation, as many as a round of kRoundSeconds needs.
@@ -253,18 +267,15 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
   record.timer = timer.name();
   if (!timer.why_no_graph().empty()) record.flags.emplace_back("no-graph");
 
-  double per_call = timer.replay(calls, {});
+  // Pre-heat; the card is looked at under the last of that load.
+  CardState before;
+  double per_call = timer.replay(calls, [&] { before = card_.look(); });
   for (const auto start = Clock::now(); seconds_since(start) < measure.preheat && !(stop && stop());)
-    per_call = timer.replay(calls, {});
-  const auto look_calls = static_cast<std::int64_t>(std::ceil(kLookSeconds / per_call));
-  const auto looked = [&] {
-    CardState state;
-    static_cast<void>(timer.replay(look_calls, [&] { state = card_.look(); }));
-    return state;
-  };
-  const CardState before = looked();
+    per_call = timer.replay(calls, [&] { before = card_.look(); });
   Samples samples = sample(timer, measure.rule, {}, {}, stop);
-  const CardState after = looked();
+  CardState after;
+  const auto look_calls = static_cast<std::int64_t>(std::ceil(kLookSeconds / per_call));
+  static_cast<void>(timer.replay(look_calls, [&] { after = card_.look(); }));
   samples.calls_per_sample = static_cast<int>((samples.calls_per_sample + calls - 1) / calls * calls);
   add_samples(record, samples, inputs.shape().num_tokens());
   const auto mean = [](const std::optional<double>& a,

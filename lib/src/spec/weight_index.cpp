@@ -73,8 +73,10 @@ void add_file(capacity::Checkpoint& checkpoint, const SafetensorsFile& file) {
   }
 }
 
-capacity::Checkpoint read_index(const std::string& path) {
-  const json::Value root = json::parse(read_text_file(path), path);
+}  // namespace
+
+capacity::Checkpoint parse_weight_index(std::string_view text, const std::string& path) {
+  const json::Value root = json::parse(text, path);
   const std::int64_t total = total_of(root, path);
   const auto shards = shards_of(root, path);
   capacity::Checkpoint checkpoint;
@@ -102,10 +104,8 @@ capacity::Checkpoint read_index(const std::string& path) {
   return checkpoint;
 }
 
-}  // namespace
-
 capacity::Checkpoint read_checkpoint(const std::string& path) {
-  if (!path.ends_with(".safetensors")) return read_index(path);
+  if (!path.ends_with(".safetensors")) return parse_weight_index(read_text_file(path), path);
   capacity::Checkpoint checkpoint;
   checkpoint.source = path;
   checkpoint.sizes_known = true;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "plan/checkpoint.hpp"
 
@@ -12,5 +13,8 @@ namespace mla::spec {
 /// malformed JSON, no weight_map, a total that is no size, a shard outside the folder, tensors that are not in their shard,
 /// malformed shards.
 [[nodiscard]] capacity::Checkpoint read_checkpoint(const std::string& path);
+
+/// The text of an index that lies at `path`.
+[[nodiscard]] capacity::Checkpoint parse_weight_index(std::string_view text, const std::string& path);
 
 }  // namespace mla::spec
