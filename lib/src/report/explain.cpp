@@ -16,6 +16,11 @@ std::string scaled(double value, std::string_view unit) {
   return fmt::format("{:.3g} {}{}", value, kPrefixes[i], unit);
 }
 
+/// Three digits at least, no powers of ten.
+std::string in_us(double value) {
+  return value >= 100 ? fmt::format("{:.0f} us", value) : fmt::format("{:.3g} us", value);
+}
+
 /// What the record itself says about the distance from the floor, the largest first.
 std::string rest_of(const BenchRecord& r) {
   std::string rest;
@@ -26,7 +31,7 @@ std::string rest_of(const BenchRecord& r) {
     say("at this size latency, splits and their merge count, not rates");
   if (!r.slowed_by.empty()) say(fmt::format("the clock was held down ({})", r.slowed_by));
   if (r.event_us && *r.event_us > 1.3 * *r.time_us)
-    say(fmt::format("launched by itself a call takes {:.3g} us", *r.event_us));
+    say(fmt::format("launched by itself a call takes {}", in_us(*r.event_us)));
   return rest;
 }
 
@@ -35,11 +40,11 @@ std::string rest_of(const BenchRecord& r) {
 std::string explain(const BenchRecord& r) {
   if (r.status != "ok" || !r.time_us) return r.reason;
   if (!r.floor_us || !r.of_floor || !r.bytes || !r.flops || !r.least_flops)
-    return fmt::format("{:.4g} us; no ceilings were measured, so nothing can be said about it", *r.time_us);
-  std::string text = fmt::format(
-      "at least {} and {} ({:.3g} FLOP/B): bound by {}, {:.4g} us at best; {:.4g} us is {:.3g} times that",
-      scaled(*r.bytes, "B"), scaled(*r.least_flops, "FLOP"), *r.least_flops / *r.bytes, r.bound, *r.floor_us,
-      *r.time_us, *r.time_us / *r.floor_us);
+    return fmt::format("{}; no ceilings were measured, so nothing can be said about it", in_us(*r.time_us));
+  std::string text =
+      fmt::format("at least {} and {} ({:.3g} FLOP/B): bound by {}, {} at best; {} is {:.3g} times that",
+                  scaled(*r.bytes, "B"), scaled(*r.least_flops, "FLOP"), *r.least_flops / *r.bytes, r.bound,
+                  in_us(*r.floor_us), in_us(*r.time_us), *r.time_us / *r.floor_us);
   if (const std::string rest = rest_of(r); !rest.empty()) text += ": " + rest;
   return text;
 }
