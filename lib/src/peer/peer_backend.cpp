@@ -16,6 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Seconds for the first answer, which an interpreter and its packages are loaded for.
+constexpr double kStartTimeout = 120;
+
 class PeerPlan final : public Plan {
  public:
   PeerPlan(const PeerBackend* owner, AttentionShape shape, std::int32_t num_splits)
@@ -96,15 +99,16 @@ void PeerBackend::start() const {
   guarded("say hello", [this] {
     process_ = std::make_unique<Process>(words_of(command_));
     std::int64_t id = 0;
-    const std::string line = exchange([&](std::int64_t n) { return hello_request(id = n); });
+    const std::string line = exchange([&](std::int64_t n) { return hello_request(id = n); },
+                                      std::max(options_.timeout, kStartTimeout));
     facts_ = parse_hello(line, id);
   });
 }
 
-std::string PeerBackend::exchange(const std::function<std::string(std::int64_t)>& make) const {
+std::string PeerBackend::exchange(const std::function<std::string(std::int64_t)>& make,
+                                  double timeout) const {
   const std::int64_t id = next_id_++;
-  process_->write_line(make(id), options_.timeout);
-  double timeout = options_.timeout;
+  process_->write_line(make(id), timeout);
   while (true) {
     std::string line = process_->read_line(timeout);
     const std::optional<double> wait = wait_of(line, id);
@@ -122,8 +126,8 @@ const PeerBackend::Answer& PeerBackend::ask(const AttentionShape& shape, std::in
     if (!process_) start();
     answer.shape = guarded("say what it supports", [&] {
       std::int64_t id = 0;
-      const std::string line =
-          exchange([&](std::int64_t n) { return supports_request(id = n, shape, num_splits); });
+      const std::string line = exchange(
+          [&](std::int64_t n) { return supports_request(id = n, shape, num_splits); }, options_.timeout);
       return parse_supports(line, id, facts_);
     });
   } catch (const Error& e) {
@@ -178,7 +182,8 @@ void PeerBackend::run(const Plan& plan, const AttentionArgs& args, std::span<std
   const AttentionShape& shape = static_cast<const PeerPlan&>(plan).shape();
   guarded("run", [&] {
     std::int64_t id = 0;
-    const std::string line = exchange([&](std::int64_t n) { return run_request(id = n, shape, call); });
+    const std::string line =
+        exchange([&](std::int64_t n) { return run_request(id = n, shape, call); }, options_.timeout);
     static_cast<void>(parse_run(line, id));
     read_outputs(call.out, args);
   });
@@ -191,7 +196,7 @@ TimeAnswer PeerBackend::time(const Plan& plan, const AttentionArgs& args, const 
   return guarded("time itself", [&] {
     std::int64_t id = 0;
     const std::string line =
-        exchange([&](std::int64_t n) { return time_request(id = n, shape, call, rules); });
+        exchange([&](std::int64_t n) { return time_request(id = n, shape, call, rules); }, options_.timeout);
     return parse_time(line, id);
   });
 }

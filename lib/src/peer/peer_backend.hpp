@@ -20,7 +20,8 @@ namespace mla::peer {
 class PeerBackend final : public Backend {
  public:
   struct Options {
-    double timeout = 120;  ///< seconds for one answer; a peer that compiles asks for more itself
+    double timeout =
+        120;  ///< seconds for one answer (the first: at least 120); a peer that compiles asks for more itself
   };
 
   /// `command`: a file, and blank-separated arguments. A file that is not executable and ends in .py runs under python3.
@@ -54,7 +55,8 @@ class PeerBackend final : public Backend {
   const Answer& ask(const AttentionShape& shape, std::int32_t num_splits) const;
   void start() const;
   /// Sends the request that `make(id)` gives and returns the answer's line. After any failure the process is gone.
-  [[nodiscard]] std::string exchange(const std::function<std::string(std::int64_t)>& make) const;
+  [[nodiscard]] std::string exchange(const std::function<std::string(std::int64_t)>& make,
+                                     double timeout) const;
   template <class Function>
   auto guarded(const char* what, Function f) const;
   [[nodiscard]] Call call_of(const Plan& plan, const AttentionArgs& args) const;
