@@ -82,6 +82,7 @@ std::vector<WrittenRepro> reduce_failures(const RunRequest& request, const verif
     repro.c = shrunk.c;
     repro.finding = shrunk.finding.reason;
     repro.version = build_info().version;
+    for (const std::string& file : request.plugins) repro.plugins.push_back(std::filesystem::absolute(file).string());
     const std::string path = repro_path(request.repro, repro.backend, failures.size() == 1);
     verify::write_file(path, verify::to_json(repro, path));
     written.push_back({repro, path, shrunk.tried, shrunk.stopped});

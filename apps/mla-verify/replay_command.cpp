@@ -11,8 +11,8 @@ namespace mla::verify_app {
 
 /// One process, one case, one backend: what a debugger or compute-sanitizer wants.
 int replay(const RunRequest& request) {
-  load_plugins(request.plugins);
   const verify::Repro repro = verify::parse_repro(verify::read_file(request.replay), request.replay);
+  load_plugins(request.plugins.empty() ? repro.plugins : request.plugins);
   const verify::Participants participants = verify::choose_participants(repro.backend);
   const verify::Participant& participant = participants.ready.front();
   verify::LocalJudge judge;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <regex>
 
@@ -47,16 +48,21 @@ Suite choose_suite(const RunRequest& request, const verify::Participants& partic
   return verify::make_suite(request.suite, backends, seed);
 }
 
-void apply_filter(Suite& suite, const std::string& pattern) {
-  if (pattern.empty()) return;
-  std::regex regex;
+/// Whether a case's text matches; everything does an empty pattern.
+std::function<bool(const verify::Case&)> make_filter(const std::string& pattern) {
+  if (pattern.empty()) return [](const verify::Case&) { return true; };
   try {
-    regex.assign(pattern, std::regex::ECMAScript);
+    return [regex = std::regex(pattern, std::regex::ECMAScript)](const verify::Case& c) {
+      return std::regex_search(to_text(c), regex);
+    };
   } catch (const std::regex_error& e) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--filter '{}' is not a regular expression: {}", pattern, e.what()));
   }
-  std::erase_if(suite.cases, [&](const verify::Case& c) { return !std::regex_search(to_text(c), regex); });
+}
+
+void apply_filter(Suite& suite, const std::function<bool(const verify::Case&)>& wanted, const std::string& pattern) {
+  std::erase_if(suite.cases, [&](const verify::Case& c) { return !wanted(c); });
   if (suite.cases.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("--filter '{}' finds none of the suite's cases", pattern),
@@ -97,8 +103,12 @@ int run(const RunRequest& request) {
   const bool fuzzing = request.fuzz_seconds > 0;
   const std::uint64_t seed = request.seed ? *request.seed : fuzzing ? seed_of_clock() : 1;
   Suite suite = choose_suite(request, participants, seed);
-  apply_filter(suite, request.filter);
+  const auto wanted = make_filter(request.filter);
+  if (!fuzzing) apply_filter(suite, wanted, request.filter);
   if (request.list_cases) {
+    if (fuzzing) {
+      throw Error(ErrorCode::kInvalidArgument, "--list-cases lists a suite, but the cases of --time are made as they are run");
+    }
     print_cases(suite);
     return cli::kOk;
   }
@@ -130,7 +140,7 @@ int run(const RunRequest& request) {
       std::vector<const Backend*> backends;
       for (const verify::Participant& p : participants.ready) backends.push_back(p.backend);
       result.cases = verify::run_fuzzer(verify::suite_source(request.suite, backends), seed, request.fuzz_seconds,
-                                        participants.ready, hooks, *judge);
+                                        wanted, participants.ready, hooks, *judge);
     } else if (go_on) {
       result.cases = verify::run_suite(suite.cases, participants.ready, hooks, *judge);
     }

@@ -184,6 +184,115 @@ TEST_F(VerifyCli, EveryFormatAndJUnit) {
   expect_error({"run", "--case", kCase, "--junit", "/nonexistent/out.xml"}, 2, {"/nonexistent/out.xml"});
 }
 
+// ---- failures: reduced, written down, run again ------------------------------------------------------------------
+
+/// Runs a mutant on a case, expects it to fail, and gives what was written.
+Json reduced(const std::string& mutant, const std::string& case_text, const fs::path& file) {
+  const RunResult r = verify({"run", "--backends", "mutant:" + mutant, "--case", case_text, "--repro", file.string(),
+                              "--timeout", "1s", "-o", "json"});
+  EXPECT_EQ(r.exit_code, 1) << r.err;
+  EXPECT_NE(r.out.find("mla-verify run --replay " + file.string()), std::string::npos) << r.out;
+  std::ifstream in(file);
+  return Json::parse(in, nullptr, false);
+}
+
+TEST_F(VerifyCli, AFailureIsReducedAndItsReplayFailsTheSameWay) {
+  const fs::path file = dir_ / "repro.json";
+  const Json repro = reduced("drop-newest", "decode latent h8 l128 r16 p32 v48 q1s70_q3s33_q1s0 causal b16", file);
+  EXPECT_EQ(repro.at("failure"), "error");
+  EXPECT_EQ(repro.at("backend"), "mutant:drop-newest");
+  // One request with one query and its only key, one head, every width at its least.
+  EXPECT_TRUE(repro.at("case").get<std::string>().starts_with("decode latent h1 l1 r0 p1 v1 q1"))
+      << repro.at("case");
+  const RunResult replay = verify({"run", "--replay", file.string(), "-o", "json"});
+  EXPECT_EQ(replay.exit_code, 1) << replay.err;
+  EXPECT_EQ(Json::parse(replay.out).at("facts").at("same_failure"), true) << replay.out;
+  // The same case on a sound backend passes: the fault is the kernel's.
+  const RunResult sound = verify({"run", "--backends", "cpu-absorbed", "--case", repro.at("case").get<std::string>()});
+  EXPECT_EQ(sound.exit_code, 0) << sound.out;
+}
+
+TEST_F(VerifyCli, ACrashIsAFailureAndIsReduced) {
+  const fs::path file = dir_ / "repro.json";
+  const Json repro = reduced("crash", "decode latent h5 l64 r16 p32 v48 q1s70_q3s33 causal b16", file);
+  EXPECT_EQ(repro.at("failure"), "crash");
+  EXPECT_NE(repro.at("finding").get<std::string>().find("signal 6"), std::string::npos);
+  EXPECT_TRUE(repro.at("case").get<std::string>().starts_with("decode latent h1 l1 r0 p1 v1 q1s6 "))
+      << repro.at("case");
+  // A plain process dies of it, as a debugger wants.
+  EXPECT_EQ(verify({"run", "--replay", file.string()}).exit_code, 128 + SIGABRT);
+}
+
+TEST_F(VerifyCli, AHangIsAFailureAndIsReduced) {
+  const fs::path file = dir_ / "repro.json";
+  const Json repro = reduced("hang", "decode latent h2 l8 r0 p8 v8 q1s7 causal b16 q:f32 out:f32 cache:f32", file);
+  EXPECT_EQ(repro.at("failure"), "hang");
+  EXPECT_TRUE(repro.at("case").get<std::string>().starts_with("decode latent h2 l1 r0 p1 v1 q1s6 "))
+      << repro.at("case");
+  mla::test::RunOptions options;
+  options.timeout = std::chrono::seconds(1);
+  EXPECT_EQ(verify({"run", "--replay", file.string()}, options).exit_code, 128 + SIGKILL);
+}
+
+TEST_F(VerifyCli, TheOthersGoOnAfterACrash) {
+  const RunResult r = verify({"run", "--backends", "mutant:crash,cpu-absorbed", "--case", kCase, "--no-shrink"});
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_NE(r.out.find("FAIL: 1 of 2 judged cases pass"), std::string::npos) << r.out;
+}
+
+TEST_F(VerifyCli, ReproErrorsExitWithTwo) {
+  const std::string file = (dir_ / "r.json").string();
+  expect_error({"run", "--replay", file}, 2, {"r.json", "read"});
+  std::ofstream(file) << "{\"kind\": \"bench.run\"}";
+  expect_error({"run", "--replay", file}, 2, {"r.json", "verify.repro"});
+  expect_error({"run", "--backends", "mutant:windowmore"}, 2, {"windowmore", "window-more"});
+  expect_error({"run", "--time", "5 parsecs"}, 2, {"--time", "'5 parsecs'"});
+  expect_error({"run", "--time", "1s", "--list-cases"}, 2, {"--list-cases", "--time"});
+}
+
+TEST_F(VerifyCli, AFuzzerSaysItsSeedAndRepeats) {
+  const Args args{"run", "--time", "1s", "--no-oracles", "--backends", "cpu-absorbed", "--filter", "h[12] ", "-o", "json"};
+  const Json first = Json::parse(verify(args).out);
+  const std::int64_t seed = first.at("facts").at("seed");
+  EXPECT_GT(seed, 1'600'000'000'000'000) << "microseconds since 1970";
+  EXPECT_EQ(first.at("facts").at("failed"), 0);
+  Args again = args;
+  again.insert(again.end(), {"--seed", std::to_string(seed), "--show", "100000"});
+  const std::string repeated = verify(again).out;
+  for (const Json& row : first.at("tables").at("cases")) {
+    EXPECT_NE(row.at("case").get<std::string>().find(" h"), std::string::npos);
+  }
+  EXPECT_EQ(Json::parse(repeated).at("facts").at("seed"), seed);
+}
+
+TEST_F(VerifyCli, TheHtmlReportNeedsNoNetwork) {
+  const std::string file = (dir_ / "out.html").string();
+  EXPECT_EQ(verify({"run", "--case", kCase, "--html", file}).exit_code, 0);
+  const std::string html = read(file);
+  EXPECT_TRUE(html.starts_with("<!DOCTYPE html>"));
+  for (const char* part : {"keys of the request", "head", "cpu-absorbed", "decode latent h2"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  for (const char* part : {"http://", "https://", "src=", "<link"})
+    EXPECT_EQ(html.find(part), std::string::npos) << part;
+}
+
+TEST_F(VerifyCli, CapabilitiesAreTried) {
+  const RunResult r = verify({"capabilities", "--backends", "cpu-expanded", "-o", "csv"});
+  EXPECT_EQ(r.exit_code, 0) << r.out << r.err;
+  // supported, refused, untrue
+  EXPECT_NE(r.out.find("cpu-expanded,space,head,latent,-\n"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("63, 64, 65, 96, 128\",-,-\n"), std::string::npos) << r.out;
+  EXPECT_NE(r.out.find("it needs head space"), std::string::npos) << r.out;
+}
+
+TEST_F(VerifyCli, WithoutItsConstantsNothingIsJudged) {
+  fs::create_directories(dir_ / "verify");
+  std::ofstream(dir_ / "verify" / "limits.json") << "{\"schema_version\": 1}";
+  const RunResult r = verify({"--config-dir", dir_.string(), "run", "--in-process", "--case", kCase});
+  EXPECT_EQ(r.exit_code, 2) << r.out;
+  EXPECT_NE(r.err.find("limits.json: '"), std::string::npos) << r.err;
+}
+
 TEST_F(VerifyCli, OraclesAreExplained) {
   const RunResult r = verify({"oracles"});
   EXPECT_EQ(r.exit_code, 0);

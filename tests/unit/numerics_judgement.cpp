@@ -232,7 +232,7 @@ TEST(CompareRows, OneWrongRowAmongThousandsFailsAndIsNamed) {
   std::vector<RowBudget> budgets(rows);
   for (RowBudget& b : budgets) b.max = b.rms = 1e-3;
   got[1234 * width + 5] += 0.1;
-  const ErrorReport report = compare_rows(got, want, {}, {}, width, budgets, DType::kBF16, {4, {}, false});
+  const ErrorReport report = compare_rows(got, want, {}, {}, width, budgets, DType::kBF16, {4, {}, false, false, {}});
   EXPECT_EQ(report.failed_rows, 1);
   EXPECT_EQ(report.worst_row, 1234);
   EXPECT_EQ(report.worst_column, 5);
@@ -247,7 +247,7 @@ TEST(CompareRows, SizesThatDoNotFitAreRefused) {
   EXPECT_THROW((void)compare_rows(two, two, {}, {}, 2, budgets, DType::kF32), Error);
   EXPECT_THROW((void)compare_rows(two, two, two, {}, 1, budgets, DType::kF32), Error);
   EXPECT_THROW((void)compare_rows(two, two, {}, {}, 0, budgets, DType::kF32), Error);
-  EXPECT_THROW((void)compare_rows(two, two, {}, {}, 1, budgets, DType::kF32, {3, {}, false}), Error);
+  EXPECT_THROW((void)compare_rows(two, two, {}, {}, 1, budgets, DType::kF32, {3, {}, false, false, {}}), Error);
 }
 
 /// Rows whose error is random: P rounding of relative size `sigma` before a rounding to bf16.
@@ -283,7 +283,7 @@ TEST(CompareRows, AnIdealKernelIsNeverAccused) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     const Simulated s = simulate(seed, 64, 128, kUsualSigma, 1.0, false);
     const ErrorReport report =
-        compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, true});
+        compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, true, false, {}});
     ASSERT_TRUE(report.passed()) << "seed " << seed << ": " << to_text(report, 8);
     ASSERT_GT(report.pooled_share, 0.3) << "a budget that loose would find nothing";
   }
@@ -301,7 +301,7 @@ ErrorReport compare_common_error(std::uint64_t seed, double factor, bool indepen
   budget.sigma = 1.36e-3;
   budget.max = budget.rms = 5 * budget.sigma;
   const std::vector<RowBudget> budgets(kRows, budget);
-  return compare_rows(got, want, {}, {}, kWidth, budgets, DType::kF32, {1, {}, independent});
+  return compare_rows(got, want, {}, {}, kWidth, budgets, DType::kF32, {1, {}, independent, false, {}});
 }
 
 TEST(CompareRows, PoolsFindWhatNoSingleRowShows) {
@@ -322,25 +322,25 @@ TEST(CompareRows, PoolsNameTheHeadAndTheRequest) {
           round_to(DType::kBF16, s.want[static_cast<std::size_t>(r * 64 + c)] * 1.008);
     }
   }
-  const ErrorReport head = compare_rows(s.got, s.want, {}, {}, 64, s.budgets, DType::kBF16, {8, {}, true});
+  const ErrorReport head = compare_rows(s.got, s.want, {}, {}, 64, s.budgets, DType::kBF16, {8, {}, true, false, {}});
   EXPECT_EQ(head.pool, "head 3");
   EXPECT_FALSE(head.passed());
 
   s = simulate(1, 512, 64, kUsualSigma, 1.0, false);
   for (std::size_t i = 128 * 64; i < 256 * 64; ++i) s.got[i] = round_to(DType::kBF16, s.want[i] * 1.008);
   const std::vector<std::int32_t> cu{0, 16, 32, 64};  // tokens
-  const ErrorReport request = compare_rows(s.got, s.want, {}, {}, 64, s.budgets, DType::kBF16, {8, cu, true});
+  const ErrorReport request = compare_rows(s.got, s.want, {}, {}, 64, s.budgets, DType::kBF16, {8, cu, true, false, {}});
   EXPECT_EQ(request.pool, "request 1");
   EXPECT_FALSE(request.passed());
 }
 
 TEST(CompareRows, TruncationInPlaceOfRoundingIsABias) {
   const Simulated s = simulate(1, 64, 128, 0.0002, 1.0, true);
-  const ErrorReport report = compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, true});
+  const ErrorReport report = compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, true, false, {}});
   EXPECT_TRUE(report.biased);
   EXPECT_LT(report.magnitude_bias, -0.3);
   EXPECT_LT(std::abs(report.signed_bias), 0.05) << "values of both signs hide it from a plain mean";
-  const ErrorReport quiet = compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, false});
+  const ErrorReport quiet = compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, false, false, {}});
   EXPECT_FALSE(quiet.biased);
 }
 

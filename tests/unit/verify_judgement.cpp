@@ -5,6 +5,8 @@
 
 #include "expect_error.hpp"
 #include "verify/emulated_kernel.hpp"
+#include "verify/judge.hpp"
+#include "verify/junit.hpp"
 #include "verify/mutation.hpp"
 #include "verify/oracles.hpp"
 #include "verify/run_case.hpp"
@@ -156,17 +158,18 @@ TEST(RunSuite, CountsOrdersAndStops) {
   const Throws bad;
   const std::vector<Case> cases{parse_case(kShapes[0]), parse_case(kShapes[1])};
   const Participant participants[] = {{&good, machine_for(good)}, {&bad, machine_for(bad)}};
-  const SuiteRun run = run_suite(cases, participants, {});
+  LocalJudge judge;
+  const SuiteRun run = run_suite(cases, participants, {}, judge);
   EXPECT_EQ(run.passed, 2);
   EXPECT_EQ(run.failed, 2);
   EXPECT_EQ(worst_first(run)[0]->backend, "throws");
   EXPECT_EQ(worst_first(run)[3]->backend, "good");
   RunHooks fail_fast;
   fail_fast.fail_fast = true;
-  EXPECT_EQ(run_suite(cases, participants, fail_fast).verdicts.size(), 2U);
+  EXPECT_EQ(run_suite(cases, participants, fail_fast, judge).verdicts.size(), 2U);
   RunHooks stop;
   stop.stop = [] { return true; };
-  EXPECT_TRUE(run_suite(cases, participants, stop).stopped);
+  EXPECT_TRUE(run_suite(cases, participants, stop, judge).stopped);
   EXPECT_EQ(parse_case(to_text(run.verdicts[0].c)), cases[0]);
   EXPECT_NE(rerun_command(run.verdicts[1]).find("--backends throws --case 'decode latent"),
             std::string::npos);
@@ -184,8 +187,14 @@ TEST(RunSuite, JUnitIsEscapedAndComplete) {
   Verdict skipped = failed;
   skipped.outcome = Outcome::kUnsupported;
   run.verdicts = {failed, skipped};
-  const std::string xml = to_junit(run, "quick");
-  EXPECT_NE(xml.find("tests=\"2\" failures=\"1\" skipped=\"1\""), std::string::npos) << xml;
+  OracleRun oracles;
+  oracles.failed = 1;
+  oracles.verdicts = {{"count", "", "x", failed.c, OracleOutcome::failed("key 3 is missing")},
+                      {"spike", "", "x", failed.c, OracleOutcome::passed()}};
+  const std::string xml = to_junit(run, oracles, "quick");
+  EXPECT_NE(xml.find("tests=\"4\" failures=\"2\" skipped=\"1\""), std::string::npos) << xml;
+  EXPECT_NE(xml.find("name=\"oracle count decode latent"), std::string::npos) << xml;
+  EXPECT_NE(xml.find("<failure message=\"key 3 is missing\"/>"), std::string::npos) << xml;
   EXPECT_NE(xml.find("<failure message=\"1 &lt; 2 &amp; &quot;so&quot; \"/>"), std::string::npos) << xml;
   EXPECT_NE(xml.find("<skipped message="), std::string::npos) << xml;
 }

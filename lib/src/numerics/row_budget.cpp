@@ -120,9 +120,11 @@ class Row {
 
   [[nodiscard]] Term partials() const {
     if (!rounds(profile_.partials, profile_.accumulate)) return {ErrorSource::kPartials};
-    return random_term(ErrorSource::kPartials, limits_.sigmas, unit_roundoff(profile_.partials),
-                       stats_.max_p_round + out_max_, stats_.rms_p_round + out_rms_, stats_.max_weighted_v,
-                       stats_.rms_weighted_v);
+    Term term = random_term(ErrorSource::kPartials, limits_.sigmas, unit_roundoff(profile_.partials),
+                            stats_.max_p_round + out_max_, stats_.rms_p_round + out_rms_, stats_.max_weighted_v,
+                            stats_.rms_weighted_v);
+    add_subnormal(term, profile_.partials, head_);
+    return term;
   }
 
   /// W_UV's sums over L, and the type in which their operand (latent output) or result (expanded values) is stored.
@@ -146,6 +148,7 @@ class Row {
                           stats_.rms_p_round + shared * stats_.rms_weighted_v, stats_.max_weighted_v,
                           stats_.rms_weighted_v);
     }
+    if (u > 0) add_subnormal(store, stored, absorbed_);
     store.max += sum.max;
     store.rms += sum.rms;
     store.drift += sum.drift;
@@ -166,6 +169,14 @@ class Row {
   [[nodiscard]] double out_max() const noexcept { return out_max_; }
 
  private:
+  /// What is stored in a coarser type loses half a place of its subnormals, however small it is. `projected`: W_UV
+  /// follows, whose rows have a norm of about 1: sum |W| is at most sqrt(L) of it, and twice that is allowed.
+  void add_subnormal(Term& term, DType stored, bool projected) const {
+    const double lost = 0.5 * ulp_of(stored, 0.0) * (projected ? 2 * std::sqrt(dims_.kv_lora_rank) : 1.0);
+    term.max += lost;
+    term.rms += lost;
+  }
+
   /// How far the rounding errors of `steps` additions walk, in units of u times the largest partial sum.
   [[nodiscard]] double walk(double steps) const { return limits_.sigmas * limits::kUniform * std::sqrt(steps); }
 

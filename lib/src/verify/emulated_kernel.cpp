@@ -271,9 +271,12 @@ EmulatedKernel::Part EmulatedKernel::merge(const Row& row, std::span<const Part>
   Part all;
   all.out.assign(static_cast<std::size_t>(row.shape.dims.kv_lora_rank), 0.0);
   all.lse = all.max = -kInf;
-  for (const Part& part : parts) all.max = std::max(all.max, part.lse);
-  if (all.max == -kInf) return all;
-  all.empty = false;
+  for (const Part& part : parts) {
+    if (part.empty) continue;
+    all.empty = false;
+    all.max = std::max(all.max, part.lse);  // a NaN is no maximum, but reaches the sums by its weight
+  }
+  if (all.empty) return all;
   for (const Part& part : parts) {
     if (part.empty) continue;
     const double weight = arithmetic(std::exp(part.lse - all.max));

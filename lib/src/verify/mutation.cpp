@@ -87,6 +87,22 @@ MutationRun run_mutants(std::span<const Mutant> mutants, const Suite& suite, con
   return run;
 }
 
+MutantVerdict run_mutant(const Mutant& mutant, const Suite& suite, const RunHooks& hooks, Judge& judge) {
+  Trial trial;
+  trial.verdict.mutant = mutant;
+  trial.kernel = make_kernel(mutant);
+  const Participant participant{trial.kernel.get(), {host_device(), &host_memory()}, {}};
+  for (const Case& c : suite.cases) {
+    if (trial.verdict.killed || asked_to_stop(hooks)) break;
+    if (hooks.step) hooks.step(to_text(c));
+    const Verdict verdict = judge.judge(c, participant);
+    if (verdict.outcome == Outcome::kUnsupported) continue;
+    ++trial.verdict.asked;
+    if (verdict.outcome == Outcome::kFailed) trial.kill(to_text(c), verdict.reason);
+  }
+  return trial.verdict;
+}
+
 IdealRun run_ideal_kernels(std::uint64_t first_seed, std::int64_t seeds, const RunHooks& hooks) {
   std::vector<std::unique_ptr<EmulatedKernel>> kernels;
   std::vector<const Backend*> backends;

@@ -13,6 +13,8 @@
 /// The verifier on trial: does it kill every mutant, and does it leave ideal kernels alone?
 namespace mla::verify {
 
+class Judge;
+
 /// What became of a mutant.
 struct MutantVerdict {
   Mutant mutant;
@@ -31,6 +33,9 @@ struct MutationRun {
 /// Runs the suite's cases, then the oracles, on every mutant until it is killed.
 [[nodiscard]] MutationRun run_mutants(std::span<const Mutant> mutants, const Suite& suite,
                                       const RunHooks& hooks);
+
+/// Runs the suite's cases on a mutant by way of a judge, which has to outlive what the mutant does.
+[[nodiscard]] MutantVerdict run_mutant(const Mutant& mutant, const Suite& suite, const RunHooks& hooks, Judge& judge);
 
 /// A false alarm: an ideal kernel that was accused.
 struct FalseAlarm {

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "verify/case.hpp"
 #include "verify/run_case.hpp"
@@ -18,6 +19,7 @@ struct Repro {
   Failure failure = Failure::kNone;
   std::string finding;
   std::string version;  ///< of the build that found it
+  std::vector<std::string> plugins{};  ///< shared objects that hold the backend
 };
 
 /// JSON text, one object; `file` is where it will stand, for the command line in it.

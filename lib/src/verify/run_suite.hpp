@@ -52,8 +52,9 @@ struct SuiteRun {
 [[nodiscard]] SuiteRun run_suite(std::span<const Case> cases, std::span<const Participant> participants,
                                  const RunHooks& hooks, Judge& judge);
 
-/// A fuzzer: random cases until `seconds` are over, the i-th from seed + i.
+/// A fuzzer: random cases that are `wanted` until `seconds` are over, the i-th from seed + i.
 [[nodiscard]] SuiteRun run_fuzzer(const CaseSource& source, std::uint64_t seed, double seconds,
+                                  const std::function<bool(const Case&)>& wanted,
                                   std::span<const Participant> participants, const RunHooks& hooks, Judge& judge);
 
 /// The order of a summary: failures first, then by share of the budget, then what is not supported.
@@ -61,6 +62,5 @@ struct SuiteRun {
 
 /// A command line that repeats one verdict.
 [[nodiscard]] std::string rerun_command(const Verdict& verdict);
-
 
 }  // namespace mla::verify
