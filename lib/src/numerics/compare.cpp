@@ -110,7 +110,7 @@ class Comparison {
     const double bias = error / ulp;
     sums.bias += bias;
     sums.shrink += want < 0 ? -bias : bias;
-    columns_[static_cast<std::size_t>(c)].add(bias, want < 0 ? -bias : bias);
+    if (budget.max > 0) columns_[static_cast<std::size_t>(c)].add(bias, want < 0 ? -bias : bias);
     ++sums.finite;
   }
 
@@ -135,6 +135,7 @@ class Comparison {
     sample.variance = budget.sigma * budget.sigma;
     sample.rounding = std::max(sums.rounding / 12, sums.forced) / n;
     sample.drift = budget.drift;
+    sample.exact = budget.max == 0;
     sample.bias = sums.bias / n;
     sample.shrink = sums.shrink / n;
     sample.drift_ulp = budget.drift / std::sqrt(sums.rounding / n);

@@ -106,7 +106,7 @@ void judge_bias(std::span<const RowSample> rows, std::span<const ColumnSample> c
   Samples plain, shrink;
   double drift = 0;
   for (const RowSample& row : rows) {
-    if (!row.counted) continue;
+    if (!row.counted || row.exact) continue;
     plain.rows.push_back(row.bias);
     shrink.rows.push_back(row.shrink);
     drift += row.drift_ulp;

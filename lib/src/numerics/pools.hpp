@@ -14,6 +14,7 @@ struct RowSample {
   double variance = 0;   ///< what random terms are expected to add to it
   double rounding = 0;   ///< what output rounding adds to it
   double drift = 0;      ///< systematic part, as an RMS
+  bool exact = false;    ///< must be the reference rounded: judged bit by bit, and no sample of a bias
   double bias = 0;       ///< mean of (got - want) / ulp
   double shrink = 0;     ///< the same with the sign of want
   double drift_ulp = 0;  ///< drift in units of the output's last place
