@@ -23,7 +23,8 @@ namespace {
 using report::Cell;
 using report::Table;
 
-/// The GPU that device backends are asked about: one of this machine by number, a described one by name, or the first there is.
+/// The GPU that device backends are asked about: one of this machine by number, a described one by name, or
+/// the first there is.
 struct ChosenGpu {
   std::optional<Device> device;
   std::string why_none;
@@ -74,8 +75,8 @@ const Backend* choice(const AttentionShape& shape, const ListRequest& request, c
   }
 }
 
-/// All backends; with a shape the better first (candidates()), those for GPUs before those for the processor, each asked
-/// about the device it would run on.
+/// All backends; with a shape the better first (candidates()), those for GPUs before those for the processor,
+/// each asked about the device it would run on.
 std::vector<Candidate> asked_backends(const std::optional<AttentionShape>& shape, const ChosenGpu& gpu) {
   std::vector<Candidate> all;
   if (!shape) {

@@ -100,7 +100,8 @@ void show(const RunRequest& request, const spec::Sweep& sweep, std::vector<Bench
   cli::print(document, output);
 }
 
-/// Nothing is measured, so nothing is kept unless the user names a folder: modelled rows do not belong beside measured ones.
+/// Nothing is measured, so nothing is kept unless the user names a folder: modelled rows do not belong beside
+/// measured ones.
 int modelled(const RunRequest& request, const spec::SweepSpec& spec) {
   if (request.resume || !request.filter.empty() || !request.gbench_json.empty() ||
       !request.crossover.empty()) {

@@ -9,8 +9,8 @@
 
 namespace mla::bench {
 
-/// Records and environments of all runs named: a file, a folder with run.jsonl, or a folder of such folders. Warnings go to
-/// stderr. Throws kIo where there is none, kParse naming file and line.
+/// Records and environments of all runs named: a file, a folder with run.jsonl, or a folder of such folders.
+/// Warnings go to stderr. Throws kIo where there is none, kParse naming file and line.
 [[nodiscard]] report::RunFile read_runs(const std::vector<std::string>& paths);
 
 /// Only the records that meet a condition of --where; all if it is empty.

@@ -16,11 +16,13 @@
 
 namespace mla::bench {
 
-/// The GPU of that ordinal; "none", or no GPU and nothing asked for: nothing. Throws kDevice if it was asked for and is not there.
+/// The GPU of that ordinal; "none", or no GPU and nothing asked for: nothing. Throws kDevice if it was asked
+/// for and is not there.
 [[nodiscard]] std::optional<Device> find_gpu(const std::string& ordinal);
 /// "h200" for "NVIDIA H200": the folder of results; "host" without a GPU.
 [[nodiscard]] std::string device_slug(const std::optional<Device>& gpu);
-/// Backends "all" stands for: on a machine with a GPU the device backends, else those of the CPU. Plug-ins always.
+/// Backends "all" stands for: on a machine with a GPU the device backends, else those of the CPU. Plug-ins
+/// always.
 [[nodiscard]] std::vector<std::string> backends_here(const std::optional<Device>& gpu);
 
 /// --memory-limit, or half of what is free where it is empty.
@@ -29,7 +31,8 @@ namespace mla::bench {
 /// Where records go while a sweep runs; nothing at all for "none".
 class Keeper {
  public:
-  /// `out`: a folder (made, never overwritten), "none", or empty for results/<device>/<date>-<name>. `resume` continues it.
+  /// `out`: a folder (made, never overwritten), "none", or empty for results/<device>/<date>-<name>. `resume`
+  /// continues it.
   Keeper(const std::string& out, bool resume, const spec::SweepSpec& spec, const std::string& device);
   void keep(const report::Environment& environment);
   void keep(const report::BenchRecord& record);
@@ -40,7 +43,8 @@ class Keeper {
   std::unique_ptr<run::RecordStore> store_;
 };
 
-/// This machine, looked at once: ceilings measured, environment captured, interrupts caught. Then any number of sweeps.
+/// This machine, looked at once: ceilings measured, environment captured, interrupts caught. Then any number
+/// of sweeps.
 class Session {
  public:
   /// With `gpu` its ceilings are measured, too.

@@ -22,7 +22,8 @@ namespace {
 
 using report::BenchRecord;
 
-/// What an engine would meet: cold caches, the attention alone, no forced choices, a backend that a library can call.
+/// What an engine would meet: cold caches, the attention alone, no forced choices, a backend that a library
+/// can call.
 bool counts(const BenchRecord& r) {
   return r.status == "ok" && r.timer != "modelled" && r.cache_state == "cold" && r.work.empty() &&
          r.num_splits == 0 && r.threads == 0 && !peer::is_peer_name(r.backend);

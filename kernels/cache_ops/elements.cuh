@@ -7,15 +7,16 @@
 
 #include "common/convert.cuh"
 
-/// Elements of run-time type to and from f32, one and eight at a time. Conversions are those of <mla/dtype.hpp>: to nearest,
-/// ties to even; e4m3 saturates.
+/// Elements of run-time type to and from f32, one and eight at a time. Conversions are those of
+/// <mla/dtype.hpp>: to nearest, ties to even; e4m3 saturates.
 namespace mla::MLA_ARCH_NS::cache_ops {
 
 __device__ inline std::uint8_t f32_to_e4m3(float x) {
 #if MLA_ARCH_ID >= 89
   return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
 #else
-  // The toolkit's emulation goes through double. By hand: bits above 2^-6 round in place, below in steps of 2^-9.
+  // The toolkit's emulation goes through double. By hand: bits above 2^-6 round in place, below in steps of
+  // 2^-9.
   const std::uint32_t bits = __float_as_uint(x), magnitude = bits & 0x7fffffffU;
   const auto sign = static_cast<std::uint8_t>((bits >> 24) & 0x80U);
   if (magnitude > 0x7f800000U) return 0x7f;
@@ -31,9 +32,9 @@ __device__ inline std::uint8_t f32_to_e4m3(float x) {
 #endif
 }
 
-/// a / b, near enough that rounding it to e4m3 is as if the exact quotient had been rounded: 16 bits of it, and below
-/// them whether the quotient lies beyond or before these. `inverse` is about 1 / b, or 0 where b is too small or too large
-/// for the residual to be exact.
+/// a / b, near enough that rounding it to e4m3 is as if the exact quotient had been rounded: 16 bits of it,
+/// and below them whether the quotient lies beyond or before these. `inverse` is about 1 / b, or 0 where b is
+/// too small or too large for the residual to be exact.
 __device__ inline float divide_for_e4m3(float a, float b, float inverse) {
   if (inverse == 0.0F) {
     const float q = __fdiv_rz(a, b);

@@ -3,8 +3,8 @@
 
 #include "cache_ops/paged_row.cuh"
 
-/// Paged rows to dense rows, and blocks to blocks (docs/kernels/cache_ops.md). A warp moves a row at a time in pieces of
-/// eight channels (gather) or 16 bytes (copy); bound by bytes read plus bytes written.
+/// Paged rows to dense rows, and blocks to blocks (docs/kernels/cache_ops.md). A warp moves a row at a time
+/// in pieces of eight channels (gather) or 16 bytes (copy); bound by bytes read plus bytes written.
 namespace mla::MLA_ARCH_NS::cache_ops {
 
 __global__ void __launch_bounds__(32 * kMoveWarps) gather_kernel(const __grid_constant__ GatherParams p) {

@@ -5,8 +5,8 @@
 #include "cache_ops/table.hpp"
 #include "common/paging.cuh"
 
-/// One row of a paged pool, any format, as a dense row: what every gathering kernel is made of. All lanes of a warp work on a
-/// row, in pieces of eight channels where alignment allows.
+/// One row of a paged pool, any format, as a dense row: what every gathering kernel is made of. All lanes of
+/// a warp work on a row, in pieces of eight channels where alignment allows.
 namespace mla::MLA_ARCH_NS::cache_ops {
 
 using namespace mla::kernels::cache_ops;
@@ -43,7 +43,8 @@ __device__ inline RowPlace place_of_slot(const CacheParams& cache, std::int64_t 
   return {static_cast<std::int32_t>(block), static_cast<std::int32_t>(slot - block * cache.block_size)};
 }
 
-/// Place of a position through a table of `columns` columns; kMissing where there is no such column or no such block.
+/// Place of a position through a table of `columns` columns; kMissing where there is no such column or no
+/// such block.
 __device__ inline RowPlace checked_place(const CacheParams& cache, std::int64_t columns, std::int32_t request,
                                          std::int64_t position) {
   if (position < 0 || position / cache.block_size >= columns) return kMissing;

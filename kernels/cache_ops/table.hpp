@@ -11,8 +11,8 @@
 #include "mla/dtype.hpp"
 #include "mla/layer.hpp"
 
-/// What the cache kernels are told. Element types are a run-time switch, uniform over the grid: 21 combinations of input
-/// type and format are not worth a kernel each when the bytes moved are the bound.
+/// What the cache kernels are told. Element types are a run-time switch, uniform over the grid: 21
+/// combinations of input type and format are not worth a kernel each when the bytes moved are the bound.
 namespace mla::kernels::cache_ops {
 
 /// Element types of the two parts of a row.
@@ -143,7 +143,8 @@ struct Table {
 /// That of the current device. Throws kUnsupported or kDevice where there is none.
 [[nodiscard]] const Table& table();
 
-/// device_ops::write_cache with a bias [L+R] that is added to the inputs first (one f32 addition each), or none.
+/// device_ops::write_cache with a bias [L+R] that is added to the inputs first (one f32 addition each), or
+/// none.
 void write_cache(const device_ops::CacheWrite& args, const ConstTensorRef& bias, void* stream);
 
 /// Rows of the pool can be moved in pieces of eight channels by vector instructions.

@@ -10,9 +10,10 @@
 ///   lane t of chunk c holds channels 256 c + 8 t .. + 7: 16-byte loads of 16-bit inputs, 8- or 16-byte stores, and a
 ///   128-channel tile of the 656-byte row is half a warp.
 ///
-/// Each input element is read once and each row byte written once, so the bound is 2 (L + R) + row bytes a token over the
-/// copy bandwidth; a decode step's few hundred tokens are one wave and cost a launch. The rounding contract is CacheWrite's
-/// in <mla/device_ops.hpp>: the __f*_rn intrinsics below are never contracted.
+/// Each input element is read once and each row byte written once, so the bound is 2 (L + R) + row bytes a
+/// token over the copy bandwidth; a decode step's few hundred tokens are one wave and cost a launch. The
+/// rounding contract is CacheWrite's in <mla/device_ops.hpp>: the __f*_rn intrinsics below are never
+/// contracted.
 namespace mla::MLA_ARCH_NS::cache_ops {
 
 inline constexpr int kWarps = 8;
@@ -24,8 +25,8 @@ __device__ inline float warp_sum(float x) {
   return x;
 }
 
-/// 1 / sqrt(sum / width + eps), each operation rounded once. Division by a power of two is a product, 1 / x a reciprocal:
-/// the same numbers for fewer instructions.
+/// 1 / sqrt(sum / width + eps), each operation rounded once. Division by a power of two is a product, 1 / x a
+/// reciprocal: the same numbers for fewer instructions.
 __device__ inline float inverse_rms(float sum_of_squares, int width, float eps) {
   const float mean =
       (width & (width - 1)) == 0
@@ -46,9 +47,10 @@ __device__ inline void load_channels(const Rows& rows, std::int64_t row, int i, 
   for (int j = 0; j < 8; ++j) x[j] = i + j < width ? load_one(rows.data, rows.dtype, at + j) : 0.0F;
 }
 
-/// The f32 scale of a tile from the bits of its largest magnitude: 2^ceil(log2(max(amax / 448, 1e-4))), exactly. 448 is
-/// 1.75 * 2^8, so the mantissa decides between two powers of two; the floor 1e-4 rounds up to 2^-13. Infinity and NaN, whose
-/// bits are larger than any number's, are their own scale.
+/// The f32 scale of a tile from the bits of its largest magnitude: 2^ceil(log2(max(amax / 448, 1e-4))),
+/// exactly. 448 is
+/// 1.75 * 2^8, so the mantissa decides between two powers of two; the floor 1e-4 rounds up to 2^-13. Infinity
+/// and NaN, whose bits are larger than any number's, are their own scale.
 __device__ inline float tile_scale(std::uint32_t amax_bits) {
   if (amax_bits >= 0x7f800000U) return __uint_as_float(amax_bits);
   const int exponent =
@@ -65,7 +67,8 @@ __device__ inline void quantise_tile(float (&x)[8], std::byte* row, int scale_of
 #pragma unroll
   for (int d = 8; d > 0; d /= 2) amax = max(amax, __shfl_xor_sync(kAllLanes, amax, d));
   const float scale = tile_scale(amax);
-  // A power of two, unless infinity or NaN: its inverse is exact, and x / scale and x * inverse are the same number.
+  // A power of two, unless infinity or NaN: its inverse is exact, and x / scale and x * inverse are the same
+  // number.
   const float inverse =
       amax < 0x7f800000U ? __uint_as_float((254U << 23) - __float_as_uint(scale)) : __frcp_rn(scale);
 #pragma unroll
@@ -219,8 +222,8 @@ __global__ void __launch_bounds__(32 * kWarps, 4) norm_kernel(const __grid_const
 
 inline constexpr int kRotatePairs = 4;  // a lane; R at most 256
 
-/// Rotation in place, a warp for each (token, head): all pairs are read before one is written, since input and output
-/// layouts may differ.
+/// Rotation in place, a warp for each (token, head): all pairs are read before one is written, since input
+/// and output layouts may differ.
 __global__ void __launch_bounds__(32 * kWarps) rotate_kernel(const __grid_constant__ RotateParams p) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   const std::int64_t work = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;

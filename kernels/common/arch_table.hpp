@@ -24,7 +24,8 @@ struct ArchImage {
   const Table& (*table)() = nullptr;
 };
 
-/// How well an image fits a GPU: 0 not at all; machine code before PTX, the later architecture before the earlier.
+/// How well an image fits a GPU: 0 not at all; machine code before PTX, the later architecture before the
+/// earlier.
 [[nodiscard]] constexpr int image_rank(int id, ArchMatch match, int compute_capability) noexcept {
   constexpr int kMachineCode = 1000;
   if (compute_capability < id) return 0;

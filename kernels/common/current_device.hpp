@@ -6,7 +6,8 @@
 
 namespace mla::kernels {
 
-/// The current CUDA device of this thread, as far as choosing an image needs it. Throws kDevice if there is none.
+/// The current CUDA device of this thread, as far as choosing an image needs it. Throws kDevice if there is
+/// none.
 [[nodiscard]] Device current_device();
 
 /// The image of `images` for the current device; throws kUnsupported with the reason of has_image().

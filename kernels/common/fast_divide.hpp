@@ -6,8 +6,9 @@
 
 namespace mla::kernels {
 
-/// Division of 0 .. 2^31 - 1 by a divisor known to the host, as a product and a shift: constexpr, so callable on both
-/// sides. With s = ceil(log2 d) and m = ceil(2^(31 + s) / d), n m / 2^(31 + s) exceeds n / d by less than 1 / d.
+/// Division of 0 .. 2^31 - 1 by a divisor known to the host, as a product and a shift: constexpr, so callable
+/// on both sides. With s = ceil(log2 d) and m = ceil(2^(31 + s) / d), n m / 2^(31 + s) exceeds n / d by less
+/// than 1 / d.
 struct FastDivide {
   std::uint32_t multiplier = std::uint32_t{1} << 31;
   std::int32_t shift = 31;

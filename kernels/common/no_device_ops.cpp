@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the device operations answer in a build without a CUDA toolkit: arguments are checked first, as elsewhere.
+// What the device operations answer in a build without a CUDA toolkit: arguments are checked first, as
+// elsewhere.
 #include "cache_ops/table.hpp"
 #include "index/table.hpp"
 #include "mla/device_ops.hpp"

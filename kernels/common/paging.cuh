@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a position in a sequence to the address of its row. All offsets are 64-bit: 3.8 million rows of 576 elements
-// pass 2^31.
+// From a position in a sequence to the address of its row. All offsets are 64-bit: 3.8 million rows of 576
+// elements pass 2^31.
 #pragma once
 
 #include <cstddef>

@@ -13,7 +13,8 @@
 /// What kernels take by value: plain data made once on the host from a shape and its arguments.
 namespace mla::kernels {
 
-/// The paged cache. A format without a rope pool of its own has `rope` point into the row, with the row's strides.
+/// The paged cache. A format without a rope pool of its own has `rope` point into the row, with the row's
+/// strides.
 struct CacheParams {
   CacheFormat format = CacheFormat::kBF16;
   std::int32_t block_size = 1;
@@ -69,12 +70,12 @@ struct AttentionParams {
 /// kInvalidArgument naming the argument.
 [[nodiscard]] AttentionParams make_params(const AttentionShape& shape, const AttentionArgs& args);
 
-/// What every plan() checks first. Throws kUnsupported with the sentence of supports(), kDevice if `device` is only
-/// described and so nothing can run on it.
+/// What every plan() checks first. Throws kUnsupported with the sentence of supports(), kDevice if `device`
+/// is only described and so nothing can run on it.
 void require(const Backend& backend, const AttentionShape& shape, const Device& device);
 
-/// The plan that belongs to a backend's run(): throws kInvalidArgument if another backend made it, or if the workspace
-/// is smaller than the plan wants.
+/// The plan that belongs to a backend's run(): throws kInvalidArgument if another backend made it, or if the
+/// workspace is smaller than the plan wants.
 template <class OwnPlan>
 [[nodiscard]] const OwnPlan& own_plan(const Plan& plan, std::size_t workspace_bytes, const char* backend);
 

@@ -8,8 +8,8 @@
 #include "mla/dtype.hpp"
 #include "mla/tensor.hpp"
 
-/// Checks of arguments of the device operations: each throws kInvalidArgument with a sentence naming the argument, its value
-/// and what is allowed.
+/// Checks of arguments of the device operations: each throws kInvalidArgument with a sentence naming the
+/// argument, its value and what is allowed.
 namespace mla::kernels {
 
 [[noreturn]] void refuse(const std::string& sentence);

@@ -19,8 +19,9 @@ struct KeyRuns {
   }
 };
 
-/// Keys seen by at least one of the queries at positions first_query .. last_query of a request with `keys` keys. For
-/// a single query these are exactly the keys it sees. Positions below 0 see nothing under a causal mask.
+/// Keys seen by at least one of the queries at positions first_query .. last_query of a request with `keys`
+/// keys. For a single query these are exactly the keys it sees. Positions below 0 see nothing under a causal
+/// mask.
 __device__ __forceinline__ KeyRuns visible_keys(const kernels::AttentionParams& p, std::int32_t first_query,
                                                 std::int32_t last_query, std::int32_t keys) {
   KeyRuns runs;
@@ -42,7 +43,8 @@ __device__ __forceinline__ KeyRuns visible_keys(const kernels::AttentionParams& 
   return runs;
 }
 
-/// Whether the query at position `query` sees key `key` of the request (the rule of mla::Mask::sees; 0 <= key < keys).
+/// Whether the query at position `query` sees key `key` of the request (the rule of mla::Mask::sees; 0 <= key
+/// < keys).
 __device__ __forceinline__ bool sees(const kernels::AttentionParams& p, std::int32_t query,
                                      std::int32_t key) {
   if (!p.causal) return true;

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::initializer_list<DType> kOperands = {DType::kBF16, DType::kF16};
 
-/// A weight [H, rows, L] of `dtype`, and a product with it for every head: out[:, h] = a[:, h] w_h^T, or a w_h by columns.
-/// Heads that lie one after the other become one product.
+/// A weight [H, rows, L] of `dtype`, and a product with it for every head: out[:, h] = a[:, h] w_h^T, or a
+/// w_h by columns. Heads that lie one after the other become one product.
 kernels::lt::Product per_head(const ConstTensorRef& weight, DType out, bool by_columns) {
   kernels::lt::Product p;
   p.in = weight.dtype;

@@ -6,9 +6,9 @@
 #include "common/check.hpp"
 #include "expand/flash.cuh"
 
-/// The attention kernel's tiles for each width, and its launch. Two row tiles (32 queries) a warp halve the shared-memory
-/// reads for each product and leave just enough registers at a value width of 128; at 256 one row tile fills them. Tiles of
-/// 64 keys read each query fragment half as often as tiles of 32.
+/// The attention kernel's tiles for each width, and its launch. Two row tiles (32 queries) a warp halve the
+/// shared-memory reads for each product and leave just enough registers at a value width of 128; at 256 one
+/// row tile fills them. Tiles of 64 keys read each query fragment half as often as tiles of 32.
 /// Before compute capability 9.0 a block must fit the 99 KB of 8.6 and 8.9.
 namespace mla::MLA_ARCH_NS::flash {
 

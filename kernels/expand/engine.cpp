@@ -29,8 +29,8 @@ std::int64_t round_up(std::int64_t a, std::int64_t b) {
   return ceil_div(a, b) * b;
 }
 
-/// Upper bound of the keys of one pass over a request whose lengths are themselves upper bounds. The context of a request
-/// may turn out to be all of its keys.
+/// Upper bound of the keys of one pass over a request whose lengths are themselves upper bounds. The context
+/// of a request may turn out to be all of its keys.
 std::int64_t rows_bound(Part part, const MaskParams& mask, const Request& request) {
   if (part == Part::kNew) return std::min(request.q_len, request.kv_len);
   return visible_keys(Part::kAll, mask, request.q_len, request.kv_len).count();
@@ -127,7 +127,8 @@ ExpandedPlan::ExpandedPlan(const Strategy& strategy_of, const AttentionShape& s,
   }
   for (const Request& request : shape.batch) longest_q = std::max<std::int64_t>(longest_q, request.q_len);
 
-  // Blocks to keep a GPU busy with one warp each: four an SM fit. A segment's keys in a chunk are cut until there are as many.
+  // Blocks to keep a GPU busy with one warp each: four an SM fit. A segment's keys in a chunk are cut until
+  // there are as many.
   std::int64_t longest = 0;
   for (const Pass& pass : passes) longest = std::max(longest, std::min(pass.longest, pass.chunk));
   if (variant.few_queries && longest > 0) {

@@ -11,9 +11,9 @@
 #include "expand/table.hpp"
 #include "mla/backend.hpp"
 
-/// The expanded form as cuda-expand, cuda-prefill-varlen and cuda-prefill-ragged share it: gather rows of the paged cache,
-/// make K and V of every head with two matrix products, attend, merge. A backend says in which passes and in pieces of which
-/// size.
+/// The expanded form as cuda-expand, cuda-prefill-varlen and cuda-prefill-ragged share it: gather rows of the
+/// paged cache, make K and V of every head with two matrix products, attend, merge. A backend says in which
+/// passes and in pieces of which size.
 namespace mla::kernels::expand {
 
 /// How a backend walks the keys.

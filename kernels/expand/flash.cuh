@@ -14,27 +14,28 @@
 ///   loop:  tile j+1 of kBlockN keys is copied (cp.async, two stages) while each warp does
 ///          scores of tile j -> masks where the tile has any -> weights -> O += P V
 ///
-/// Bound by what a scheduler can issue: an mma.sync takes 6.4 cycles of it and every other arithmetic instruction about 1.2
-/// more, beside or not. So whatever a tile needs beyond products and softmax is made once a block and kept in shared memory.
+/// Bound by what a scheduler can issue: an mma.sync takes 6.4 cycles of it and every other arithmetic
+/// instruction about 1.2 more, beside or not. So whatever a tile needs beyond products and softmax is made
+/// once a block and kept in shared memory.
 namespace mla::MLA_ARCH_NS::flash {
 
 using kernels::expand::AttendParams;
 using kernels::expand::Segment;
 
-/// The part of a segment's key list that one block works on: [begin, end), with a hole [skip_begin, skip_end) that no query
-/// of the block sees.
+/// The part of a segment's key list that one block works on: [begin, end), with a hole [skip_begin, skip_end)
+/// that no query of the block sees.
 struct Span {
   int begin, end, skip_begin, skip_end;
 };
 
-/// What one warp's queries see, in indices of the key list: all of them see [all_begin, all_end), none sees any from `none`
-/// on. `position` is the first query's.
+/// What one warp's queries see, in indices of the key list: all of them see [all_begin, all_end), none sees
+/// any from `none` on. `position` is the first query's.
 struct alignas(16) Reach {
   int all_begin, all_end, none, position;
 };
 
-/// One column of 16-byte pieces of K or V: where index 0 of the key list has it and bytes to the next row. There are none
-/// where the tile is wider than the heads.
+/// One column of 16-byte pieces of K or V: where index 0 of the key list has it and bytes to the next row.
+/// There are none where the tile is wider than the heads.
 struct alignas(16) Pieces {
   const unsigned char* first;
   int row, any;
@@ -67,7 +68,8 @@ struct Traits {
   };
 };
 
-/// How a block's threads share rows of kColumns elements: neighbours take a row's neighbouring 16-byte pieces.
+/// How a block's threads share rows of kColumns elements: neighbours take a row's neighbouring 16-byte
+/// pieces.
 template <int kColumns, int kThreads>
 struct Deal {
   static constexpr int kVectors = kColumns / 8;
@@ -76,7 +78,8 @@ struct Deal {
   static_assert(kVectors % kGroup == 0);
 };
 
-/// This thread's columns of K or of V. Read before the first copy of a tile: a read between copies makes each wait.
+/// This thread's columns of K or of V. Read before the first copy of a tile: a read between copies makes each
+/// wait.
 template <int kColumns, int kThreads>
 struct Columns {
   using D = Deal<kColumns, kThreads>;
@@ -88,8 +91,8 @@ struct Columns {
       pieces[c] = all[static_cast<int>(threadIdx.x) % D::kGroup + c * D::kGroup];
   }
 
-  /// Rows [at, at + kRows) of the key list to shared memory. Rows from `end` on are copies of the one before: their weights
-  /// are 0, and what they hold is finite wherever that row is.
+  /// Rows [at, at + kRows) of the key list to shared memory. Rows from `end` on are copies of the one before:
+  /// their weights are 0, and what they hold is finite wherever that row is.
   template <class T, int kRows>
   __device__ __forceinline__ void copy(T (*to)[kColumns + kPad], int at, int end) const {
     static_assert(kRows % D::kStep == 0 || D::kStep % kRows == 0);
@@ -200,8 +203,8 @@ __device__ __forceinline__ Reach reach_of(const AttendParams& p, const Segment& 
           keys.before(position + rows), position};
 }
 
-/// Sets scores of keys that a query must not see to -inf. All in indices of the key list: a query sees [from, to) and the
-/// sinks before `sinks`.
+/// Sets scores of keys that a query must not see to -inf. All in indices of the key list: a query sees [from,
+/// to) and the sinks before `sinks`.
 template <int kRowTiles, int kBlockN>
 __device__ __forceinline__ void mask_scores(Scores<kRowTiles, kBlockN>& s, const AttendParams& p,
                                             const Work& work, int tile, int first_position) {

@@ -9,9 +9,9 @@
 #include "ptx/mma.cuh"
 
 /// The pieces of a flash attention step on mma.sync (m16n8k16), for one warp and kRowTiles x 16 queries:
-/// scores = Q K^T from shared memory, online softmax in registers, O += P V with P straight from the registers of the
-/// scores. Tiles in shared memory are row-major with kPad spare elements a row, so that the eight rows of an ldmatrix lie
-/// in different banks.
+/// scores = Q K^T from shared memory, online softmax in registers, O += P V with P straight from the
+/// registers of the scores. Tiles in shared memory are row-major with kPad spare elements a row, so that the
+/// eight rows of an ldmatrix lie in different banks.
 namespace mla::MLA_ARCH_NS::flash {
 
 inline constexpr int kPad = 8;
@@ -20,7 +20,8 @@ inline constexpr float kLag = 8.0F;
 inline constexpr float kNoPivot = -1e38F;  // finite, so that -inf - pivot is -inf and not NaN
 inline constexpr float kLargeSum = 0x1p24F, kHopelessSum = 0x1p64F;
 
-/// Running state of one warp's rows. Element (mt, half) of the per-row arrays is row 16 mt + 8 half + lane / 4.
+/// Running state of one warp's rows. Element (mt, half) of the per-row arrays is row 16 mt + 8 half + lane /
+/// 4.
 template <int kRowTiles, int kDv>
 struct RowState {
   float out[kRowTiles][kDv / 8][4];  // accumulator fragments of O, not yet divided by the sum
@@ -52,7 +53,8 @@ __device__ __forceinline__ void score_tile(Scores<kRowTiles, kBlockN>& s, const 
     for (int nt = 0; nt < kBlockN / 8; ++nt) s[mt][nt][0] = s[mt][nt][1] = s[mt][nt][2] = s[mt][nt][3] = 0.0F;
   // A fragments: lanes 0..15 name rows, lanes 16..31 the same rows 8 columns on.
   const uint32_t q_at = ptx::smem(q + (lane & 15) * kRow + (lane >> 4) * 8);
-  // B fragments of 16 keys: matrices (keys 0-7, d 0-7), (keys 0-7, d 8-15), (keys 8-15, d 0-7), (keys 8-15, d 8-15).
+  // B fragments of 16 keys: matrices (keys 0-7, d 0-7), (keys 0-7, d 8-15), (keys 8-15, d 0-7), (keys 8-15, d
+  // 8-15).
   const uint32_t k_at = ptx::smem(k + ((lane & 7) + (lane >> 4) * 8) * kRow + ((lane >> 3) & 1) * 8);
 #pragma unroll
   for (int d = 0; d < kDqk; d += 16) {
@@ -101,9 +103,9 @@ __device__ __forceinline__ void move_pivots(RowState<kRowTiles, kDv>& state,
   }
 }
 
-/// Before weigh(): raises the pivots to the rows' maxima if some row of the warp has outgrown its own by a factor of 2^kLag
-/// in the weights, so that what was accumulated is rescaled a few times in all, not once a tile. f16 weights hold 2^16.
-/// True if some row has not seen a key yet: it keeps kNoPivot and sum 0.
+/// Before weigh(): raises the pivots to the rows' maxima if some row of the warp has outgrown its own by a
+/// factor of 2^kLag in the weights, so that what was accumulated is rescaled a few times in all, not once a
+/// tile. f16 weights hold 2^16. True if some row has not seen a key yet: it keeps kNoPivot and sum 0.
 template <int kRowTiles, int kBlockN, int kDv>
 __device__ __forceinline__ bool raise_pivots(const Scores<kRowTiles, kBlockN>& s,
                                              RowState<kRowTiles, kDv>& state, float scale) {
@@ -126,8 +128,8 @@ __device__ __forceinline__ bool raise_pivots(const Scores<kRowTiles, kBlockN>& s
   return __any_sync(0xffffffffU, blind) != 0;
 }
 
-/// Turns scores (masked ones -inf) into weights exp2(score scale - pivot) and adds them up. NaN scores make the row's sum
-/// NaN.
+/// Turns scores (masked ones -inf) into weights exp2(score scale - pivot) and adds them up. NaN scores make
+/// the row's sum NaN.
 template <int kRowTiles, int kBlockN, int kDv>
 __device__ __forceinline__ void weigh(Scores<kRowTiles, kBlockN>& s, RowState<kRowTiles, kDv>& state,
                                       float scale) {
@@ -150,8 +152,9 @@ __device__ __forceinline__ void weigh(Scores<kRowTiles, kBlockN>& s, RowState<kR
   }
 }
 
-/// In place of raise_pivots() where weights may be as large as f32 holds: looks at the sums alone. True if some sum says
-/// that the pivot lagged too far behind for that, so that all must be done again with raise_pivots().
+/// In place of raise_pivots() where weights may be as large as f32 holds: looks at the sums alone. True if
+/// some sum says that the pivot lagged too far behind for that, so that all must be done again with
+/// raise_pivots().
 template <int kRowTiles, int kDv>
 __device__ __forceinline__ bool lower_sums(RowState<kRowTiles, kDv>& state) {
   bool large = false;
@@ -185,12 +188,14 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
   }
 }
 
-/// O += P V. v: [kBlockN, kDv]. The accumulator layout of the scores is the A operand layout of the next product.
+/// O += P V. v: [kBlockN, kDv]. The accumulator layout of the scores is the A operand layout of the next
+/// product.
 template <class T, int kDv, int kRowTiles, int kBlockN>
 __device__ __forceinline__ void value_tile(const Scores<kRowTiles, kBlockN>& p,
                                            RowState<kRowTiles, kDv>& state, const T* v, int lane) {
   constexpr int kRow = kDv + kPad;
-  // B fragments, transposed on the way: (keys 0-7, d 0-7), (keys 8-15, d 0-7), (keys 0-7, d 8-15), (keys 8-15, d 8-15).
+  // B fragments, transposed on the way: (keys 0-7, d 0-7), (keys 8-15, d 0-7), (keys 0-7, d 8-15), (keys
+  // 8-15, d 8-15).
   const uint32_t v_at = ptx::smem(v + (lane & 15) * kRow + (lane >> 4) * 8);
 #pragma unroll
   for (int n = 0; n < kBlockN; n += 16) {

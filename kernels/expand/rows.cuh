@@ -4,7 +4,8 @@
 #include "cache_ops/paged_row.cuh"
 #include "expand/segments.hpp"
 
-/// What stands around the GEMMs and the attention of the expanded form: packed offsets, gathered rows, merge, empty rows.
+/// What stands around the GEMMs and the attention of the expanded form: packed offsets, gathered rows, merge,
+/// empty rows.
 namespace mla::MLA_ARCH_NS::expand {
 
 using namespace mla::kernels::expand;
@@ -85,8 +86,8 @@ __global__ void __launch_bounds__(32 * cache_ops::kMoveWarps, 4)
   }
 }
 
-/// A warp merges one row. Parts with LSE -inf are not read; if only the first part counts and the output is that part, the
-/// row is left as it is.
+/// A warp merges one row. Parts with LSE -inf are not read; if only the first part counts and the output is
+/// that part, the row is left as it is.
 __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__ MergeParams p) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;

@@ -3,7 +3,8 @@
 
 #include "expand/table.hpp"
 
-/// From a segment's number to its queries and keys: constexpr, so that tests run on the host what kernels run.
+/// From a segment's number to its queries and keys: constexpr, so that tests run on the host what kernels
+/// run.
 namespace mla::kernels::expand {
 
 /// Positions [0, sink_end) and [begin, end), disjoint and ascending, as one list of count() keys.

@@ -21,8 +21,9 @@ struct MaskParams {
   std::int32_t sink = 0;
 };
 
-/// The keys of a batch as one packed list of dense rows, segment after segment. A segment is a request (mask) or a token
-/// (explicit index: its topk entries). Only keys that some query of the segment can see are in the list.
+/// The keys of a batch as one packed list of dense rows, segment after segment. A segment is a request (mask)
+/// or a token (explicit index: its topk entries). Only keys that some query of the segment can see are in the
+/// list.
 struct SegmentTable {
   Strided<const std::int32_t> cu_seqlens_q;  // [requests + 1]
   Strided<const std::int32_t> seq_lens;      // [requests]
@@ -34,14 +35,15 @@ struct SegmentTable {
   MaskParams mask;
 };
 
-/// Packed offsets of the segments of a table, made on the device: one block, lengths may change between replays.
+/// Packed offsets of the segments of a table, made on the device: one block, lengths may change between
+/// replays.
 struct OffsetsParams {
   SegmentTable segments;
   std::int32_t* cu_rows = nullptr;  // [count + 1]
 };
 
-/// Dense rows [chunk_begin, chunk_begin + chunk_rows) of the packed list, from the paged cache. Rows of fp8 pools come as
-/// their bare codes where cache.scale is 1.
+/// Dense rows [chunk_begin, chunk_begin + chunk_rows) of the packed list, from the paged cache. Rows of fp8
+/// pools come as their bare codes where cache.scale is 1.
 struct RowsParams {
   SegmentTable segments;
   CacheParams cache;
@@ -57,7 +59,8 @@ struct RowsParams {
   bool vector_io = false;
 };
 
-/// Merge of `parts` partial results of the same rows. Parts lie `part_stride` elements apart, their LSEs `lse_part` apart.
+/// Merge of `parts` partial results of the same rows. Parts lie `part_stride` elements apart, their LSEs
+/// `lse_part` apart.
 struct MergeParams {
   const void* parts = nullptr;  // [parts, tokens, heads, width]
   DType dtype = DType::kF32;

@@ -7,8 +7,9 @@
 //   O  = P rows     [n, S H, L] f32      the first L channels of the same rows
 //   o  = W_UV O     [n, S, H, V]         head space only
 //
-// The kernels here are what lies between the products. They move bytes: scores written and read once in f32 and once in 16
-// bits are 10 bytes a (head, key) pair, which is what this strategy costs beside the fused ones.
+// The kernels here are what lies between the products. They move bytes: scores written and read once in f32
+// and once in 16 bits are 10 bytes a (head, key) pair, which is what this strategy costs beside the fused
+// ones.
 #include <cuda_runtime.h>
 
 #include <algorithm>

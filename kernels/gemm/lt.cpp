@@ -80,7 +80,8 @@ Owned<cublasLtMatrixLayout_t> make_layout(const Api& api, DType dtype, std::int6
   return {raw, api.layout_destroy};
 }
 
-/// A product in the library's terms. Row-major out = a w^T is column-major out^T = w a^T, so w is the library's A.
+/// A product in the library's terms. Row-major out = a w^T is column-major out^T = w a^T, so w is the
+/// library's A.
 struct Problem {
   Problem(const Api& api, const Product& p, const void* bias)
       : desc(make_desc(api, p, bias)),
@@ -115,7 +116,8 @@ cublasLtMatmulAlgo_t ask(const Api& api, cublasLtHandle_t handle, const Problem&
     check(api, api.preference_set(raw, what, &value, sizeof value), "cublasLtMatmulPreferenceSetAttribute");
   };
   set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  // Parts of a split sum are added in f32, never in the type of the output: that would be a rounding of its own.
+  // Parts of a split sum are added in f32, never in the type of the output: that would be a rounding of its
+  // own.
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, std::uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE});
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, key.align_w);
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, key.align_a);

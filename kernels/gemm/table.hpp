@@ -9,8 +9,9 @@
 #include "expand/segments.hpp"
 #include "mla/dtype.hpp"
 
-/// What the kernels around the products of cuda-gemm are told. A group is `count` consecutive segments (requests, or tokens
-/// with an explicit index), each padded to `queries` queries and `keys` keys, so that one batched product serves all.
+/// What the kernels around the products of cuda-gemm are told. A group is `count` consecutive segments
+/// (requests, or tokens with an explicit index), each padded to `queries` queries and `keys` keys, so that
+/// one batched product serves all.
 namespace mla::kernels::gemm {
 
 struct Group {
@@ -46,7 +47,8 @@ struct KeyParams {
   bool vector_io = false;
 };
 
-/// Scores to weights exp2((score - row maximum) scale), rounded to the operands' type, with their sums before rounding.
+/// Scores to weights exp2((score - row maximum) scale), rounded to the operands' type, with their sums before
+/// rounding.
 struct SoftmaxParams {
   Group group;
   const float* scores = nullptr;  // [count, queries, H, keys]
@@ -58,7 +60,8 @@ struct SoftmaxParams {
   std::int64_t lse_token = 0, lse_head = 0;
 };
 
-/// What follows a product: rows divided by their sums (if there are any), scaled, to the segments' tokens (or kept padded).
+/// What follows a product: rows divided by their sums (if there are any), scaled, to the segments' tokens (or
+/// kept padded).
 struct FinishParams {
   Group group;
   const void* in = nullptr;  // [count, queries, H, width]

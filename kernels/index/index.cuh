@@ -5,13 +5,14 @@
 
 #include "index/table.hpp"
 
-/// Index arrays on the device (docs/kernels/index.md). Problem: [requests] lengths and a block table to CSR arrays, whose
-/// offsets are a running sum over requests, in one launch and with nothing known on the host but upper bounds.
+/// Index arrays on the device (docs/kernels/index.md). Problem: [requests] lengths and a block table to CSR
+/// arrays, whose offsets are a running sum over requests, in one launch and with nothing known on the host
+/// but upper bounds.
 ///
-/// Each block takes a range of requests (grid x) and every gridDim.y-th piece of their entries (grid y). It first adds
-/// up the counts of all requests before its range: requests / 256 loads a thread, from the L2, cheaper than a second
-/// launch up to some ten thousand requests. Entries are then independent: position by division, block id by one load,
-/// 4 to 12 bytes stored. Bound by the stores.
+/// Each block takes a range of requests (grid x) and every gridDim.y-th piece of their entries (grid y). It
+/// first adds up the counts of all requests before its range: requests / 256 loads a thread, from the L2,
+/// cheaper than a second launch up to some ten thousand requests. Entries are then independent: position by
+/// division, block id by one load, 4 to 12 bytes stored. Bound by the stores.
 namespace mla::MLA_ARCH_NS::index {
 
 using namespace mla::kernels::index;
@@ -71,8 +72,8 @@ __device__ inline Range my_requests(int requests) {
   return {begin, min(requests, begin + each)};
 }
 
-/// Offsets [requests + 1] and, for each entry i of each request r, open(r)(i, offset + i): open() loads what all entries
-/// of a request share, so that the entries are independent of each other.
+/// Offsets [requests + 1] and, for each entry i of each request r, open(r)(i, offset + i): open() loads what
+/// all entries of a request share, so that the entries are independent of each other.
 template <class Count, class Open>
 __device__ void fill_csr(int requests, const Strided<std::int32_t>& offsets, const Count& count,
                          const Open& open) {

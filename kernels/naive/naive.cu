@@ -8,11 +8,11 @@
 //    4 warps, a key each:   s_j = scale * q . [c_j | k_j]      lanes over channels
 //    128 threads, a channel each:   o_c = o_c * alpha + sum_j p_j c_j[c]
 //
-// Head space wraps it: first q_c = sum_p W_UK[p, c] q_p, at the end out_v = sum_c W_UV[v, c] o_c, all in f32. Only
-// visible keys are walked, so nothing that is masked is ever read.
+// Head space wraps it: first q_c = sum_p W_UK[p, c] q_p, at the end out_v = sum_c W_UV[v, c] o_c, all in f32.
+// Only visible keys are walked, so nothing that is masked is ever read.
 //
-// Bytes: every (token, head) reads its rows again, from the L2 where they fit. Bound: L2 bandwidth and latency; no
-// attempt at speed. See docs/kernels/naive.md.
+// Bytes: every (token, head) reads its rows again, from the L2 where they fit. Bound: L2 bandwidth and
+// latency; no attempt at speed. See docs/kernels/naive.md.
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -34,8 +34,8 @@ constexpr int kWarps = kThreads / 32;
 constexpr int kTile = kernels::kNaiveTile;
 static_assert(kTile == 32, "a warp gathers the rows of a tile");
 
-/// How a row's elements become floats. `Latent` and `Rope` are element types; kScaled rows carry a scale for each 128
-/// channels.
+/// How a row's elements become floats. `Latent` and `Rope` are element types; kScaled rows carry a scale for
+/// each 128 channels.
 template <class Latent, class Rope, bool kScaled>
 struct RowFormat {
   static __device__ __forceinline__ float latent(const AttentionParams& p, const std::byte* row, int c) {

@@ -5,8 +5,8 @@
 #include "expand/flash.cuh"
 #include "prefill_paged/table.hpp"
 
-/// Prefill straight from the latent pages (docs/kernels/prefill_paged.md): K and V of one head exist for one tile of
-/// keys, in shared memory, and nowhere else.
+/// Prefill straight from the latent pages (docs/kernels/prefill_paged.md): K and V of one head exist for one
+/// tile of keys, in shared memory, and nowhere else.
 ///
 ///   q [tokens, H, P+R], rows [c_kv L | k_pe R] by block table, W_UK [H, P, L], W_UV [H, V, L]  ->  out [tokens, H, V]
 ///
@@ -16,8 +16,9 @@
 ///              warp makes all keys of its own columns, in registers, rounds them and stores them to shared memory
 ///     attend   S = Q K^T, softmax, O += P V                               each warp 16 queries, as in the flash kernel
 ///
-/// Work: 2 keys L (P + V) + 2 queries keys (P + R + V) for each block and tile, so at 128 queries and L 512 expanding costs
-/// four times the attention: this strategy trades arithmetic for memory (no workspace at all). Bound by the tensor cores.
+/// Work: 2 keys L (P + V) + 2 queries keys (P + R + V) for each block and tile, so at 128 queries and L 512
+/// expanding costs four times the attention: this strategy trades arithmetic for memory (no workspace at
+/// all). Bound by the tensor cores.
 namespace mla::MLA_ARCH_NS::prefill_paged {
 
 using flash::kPad;
@@ -26,8 +27,8 @@ using flash::Scores;
 using kernels::expand::Segment;
 using kernels::prefill_paged::Params;
 
-/// kNope: widest P; kSlice: channels of the latent a stage holds; kPasses: 2 makes K first and then V, with half the
-/// accumulators.
+/// kNope: widest P; kSlice: channels of the latent a stage holds; kPasses: 2 makes K first and then V, with
+/// half the accumulators.
 template <class T_, int kDqk_, int kDv_, int kNope_, int kBlockN_, int kSlice_, int kPasses_>
 struct Traits : flash::Traits<T_, kDqk_, kDv_, 8, 1, kBlockN_> {
   using Base = flash::Traits<T_, kDqk_, kDv_, 8, 1, kBlockN_>;

@@ -9,8 +9,8 @@
 
 namespace mla::kernels::prefill_paged {
 
-/// The attention of the expanded form with K and V made from the pages, a tile at a time. `attend` holds queries, result
-/// and mask; its dense K and V are not used.
+/// The attention of the expanded form with K and V made from the pages, a tile at a time. `attend` holds
+/// queries, result and mask; its dense K and V are not used.
 struct Params {
   expand::AttendParams attend;
   CacheParams cache;

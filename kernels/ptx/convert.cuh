@@ -9,7 +9,8 @@
 
 namespace mla::MLA_ARCH_NS::ptx {
 
-/// cvt.rn.bf16x2.f32 / cvt.rn.f16x2.f32: two floats to a pair of T, `low` in the low half, each rounded to nearest even.
+/// cvt.rn.bf16x2.f32 / cvt.rn.f16x2.f32: two floats to a pair of T, `low` in the low half, each rounded to
+/// nearest even.
 template <class T>
 __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   static_assert(std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>);

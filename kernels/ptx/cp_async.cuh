@@ -7,8 +7,9 @@
 
 namespace mla::MLA_ARCH_NS::ptx {
 
-/// cp.async.cg: 16 bytes past the L1, `source_bytes` (0..16) of them read and the rest written as zero. With 0 the
-/// source is not read, but must be a 16-byte aligned address. Memory clobber: ordinary accesses keep their side of it.
+/// cp.async.cg: 16 bytes past the L1, `source_bytes` (0..16) of them read and the rest written as zero. With
+/// 0 the source is not read, but must be a 16-byte aligned address. Memory clobber: ordinary accesses keep
+/// their side of it.
 __device__ __forceinline__ void cp_async_16(std::uint32_t shared, const void* global, int source_bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(source_bytes)

@@ -6,8 +6,8 @@
 
 namespace mla::MLA_ARCH_NS::ptx {
 
-/// ldmatrix.x4: lane i gives the address of row i % 8 of matrix i / 8 (16 bytes, 16-byte aligned). Element pair
-/// (row l / 4, columns 2 (l % 4), +1) of matrix m arrives in r[m] of lane l. All lanes must take part.
+/// ldmatrix.x4: lane i gives the address of row i % 8 of matrix i / 8 (16 bytes, 16-byte aligned). Element
+/// pair (row l / 4, columns 2 (l % 4), +1) of matrix m arrives in r[m] of lane l. All lanes must take part.
 __device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], std::uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

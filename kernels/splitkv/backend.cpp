@@ -56,7 +56,8 @@ struct Choice {
   splitkv::Ring ring;
 };
 
-/// The kernel for a shape: the fewest rows that hold a request, or the most there are, within the shared memory.
+/// The kernel for a shape: the fewest rows that hold a request, or the most there are, within the shared
+/// memory.
 Choice choose(std::span<const splitkv::Variant> variants, const AttentionShape& shape, std::int64_t limit) {
   Choice best;
   const std::int64_t rows = most_rows(shape);

@@ -15,9 +15,10 @@ struct Work {
 
 /// Parts along the keys when all keys are dealt out evenly.
 ///
-/// Many units: as many parts as fit side by side, or slightly fewer (down to 9/10) if then no equal unit is cut.
-/// Few units: every unit the same number of parts, as many as fit, but none of under kLeastTiles tiles: a part costs a
-/// partial result and its share of the merge, and beyond that many parts the merge takes longer than the keys.
+/// Many units: as many parts as fit side by side, or slightly fewer (down to 9/10) if then no equal unit is
+/// cut. Few units: every unit the same number of parts, as many as fit, but none of under kLeastTiles tiles:
+/// a part costs a partial result and its share of the merge, and beyond that many parts the merge takes
+/// longer than the keys.
 [[nodiscard]] std::int64_t choose_parts(const Work& work);
 
 inline constexpr std::int64_t kLeastTiles = 3;
@@ -27,9 +28,9 @@ struct Ring {
   int blocks = 0;  ///< 0: not even one block fits
   int stages = 0;
 };
-/// As many blocks (at most `blocks`) as fit with 2 stages each, then as many stages (at most `most`) as fit beside each
-/// other. `limit`: shared memory that one block may have, which is all of the multiprocessor's but the 1 KiB that every
-/// block costs beside its own.
+/// As many blocks (at most `blocks`) as fit with 2 stages each, then as many stages (at most `most`) as fit
+/// beside each other. `limit`: shared memory that one block may have, which is all of the multiprocessor's
+/// but the 1 KiB that every block costs beside its own.
 [[nodiscard]] Ring choose_ring(std::int64_t fixed_bytes, std::int64_t stage_bytes, std::int64_t limit,
                                int blocks, int most);
 

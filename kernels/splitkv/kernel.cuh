@@ -3,8 +3,8 @@
 //
 //   out[t, h, :] = softmax_j(scale * q[t, h, :] . row_j) row_j[0:L]      row_j = [c_kv L | k_pe R], one for all heads
 //
-// A block has a group of kRows rows (queries x heads) and walks over its part of the keys in tiles. A tile is loaded
-// once: for the first product it is K, for the second its latent part is V.
+// A block has a group of kRows rows (queries x heads) and walks over its part of the keys in tiles. A tile is
+// loaded once: for the first product it is K, for the second its latent part is V.
 //
 //            L + R channels            keys                        L channels
 //          +----------------+        +------+                    +--------------+
@@ -18,9 +18,9 @@
 //
 // All eight warps do all three; roles of their own would want more registers than mma.sync leaves.
 //
-// Bytes: every cache row once per row group (groups of a request run side by side and meet in the L2), q and out once,
-// partial results of cut requests. Bound: bytes / bandwidth up to 32 rows; shared-memory and tensor rate at 64 rows.
-// Numbers and what was tried: docs/kernels/splitkv.md.
+// Bytes: every cache row once per row group (groups of a request run side by side and meet in the L2), q and
+// out once, partial results of cut requests. Bound: bytes / bandwidth up to 32 rows; shared-memory and tensor
+// rate at 64 rows. Numbers and what was tried: docs/kernels/splitkv.md.
 #pragma once
 
 #include "common/check.hpp"
@@ -33,8 +33,8 @@
 
 namespace mla::MLA_ARCH_NS::splitkv {
 
-/// Writes a row group's result: to the output if the part saw all keys of the unit (slot -1), else to a slot for the
-/// merge.
+/// Writes a row group's result: to the output if the part saw all keys of the unit (slot -1), else to a slot
+/// for the merge.
 template <class Config>
 __device__ __forceinline__ void store_group(const Params& p, const Shared<Config>& shared, const Unit& unit,
                                             std::int32_t first_row, const RowSoftmax<Config>& softmax,
@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(kThreads, Config::kBlocks)
   Output<Config> output;
   int stage = 0;
   for (std::int32_t u = part.unit, tile = part.begin; tile < part.end; ++u) {
-    // A unit's facts are loaded where they are needed, and again after the loop: kept, they would cost registers that
-    // the loop has not got.
+    // A unit's facts are loaded where they are needed, and again after the loop: kept, they would cost
+    // registers that the loop has not got.
     bool idle;  // a longer request has more row groups
     RowSoftmax<Config> softmax;
     {

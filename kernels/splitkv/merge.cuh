@@ -3,13 +3,14 @@
 //
 //   with m = max m_i over parts:   out = sum 2^(m_i - m) o_i / sum 2^(m_i - m) s_i,   lse = ln 2 (m + log2 of that sum)
 //
-// A unit in k + 1 parts has k cuts, and each cut has a block (per row group) that merges 1/k of the row group's
-// elements: the work is spread evenly whatever the lengths are, and a grid of cuts is all that a replayed graph needs.
+// A unit in k + 1 parts has k cuts, and each cut has a block (per row group) that merges 1/k of the row
+// group's elements: the work is spread evenly whatever the lengths are, and a grid of cuts is all that a
+// replayed graph needs.
 //
 //   256 threads = W columns of four channels x G groups of parts; the groups meet in shared memory
 //
-// Bytes: every partial result once, from the L2 where it was just written. Bound: latency of two dependent loads for
-// few parts, L2 bandwidth for many. See docs/kernels/splitkv.md.
+// Bytes: every partial result once, from the L2 where it was just written. Bound: latency of two dependent
+// loads for few parts, L2 bandwidth for many. See docs/kernels/splitkv.md.
 #pragma once
 
 #include <cmath>

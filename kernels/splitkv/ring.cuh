@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring of tiles: rows of the paged cache on their way to shared memory, several tiles ahead of the mathematics and
-// across the borders of units.
+// The ring of tiles: rows of the paged cache on their way to shared memory, several tiles ahead of the
+// mathematics and across the borders of units.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,9 +14,9 @@
 
 namespace mla::MLA_ARCH_NS::splitkv {
 
-/// A thread's side of the ring. Eight neighbouring threads copy a row together, a line of 128 bytes at a time; where
-/// the last rows of a tile leave threads over, more of them share a row. Which row, and where it lies, is looked up one
-/// tile before it is needed.
+/// A thread's side of the ring. Eight neighbouring threads copy a row together, a line of 128 bytes at a
+/// time; where the last rows of a tile leave threads over, more of them share a row. Which row, and where it
+/// lies, is looked up one tile before it is needed.
 template <class Config>
 class Ring {
  public:

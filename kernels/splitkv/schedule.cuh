@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who works on which keys. Everything is derived on the device from the lengths as they are at run time, so a captured
-// graph can be replayed with others; both kernels (attention and merge) derive the same.
+// Who works on which keys. Everything is derived on the device from the lengths as they are at run time, so a
+// captured graph can be replayed with others; both kernels (attention and merge) derive the same.
 //
 //   units    |--- unit 0 ---|-- unit 1 --|- 2 -|------- unit 3 -------|     in tiles; an empty unit counts as one
 //   parts    |-----0-----|-----1-----|-----2-----|-----3-----|----4---|     even: N c / C .. N (c+1) / C
 //
-// Part 0 gives a partial result of unit 0; part 1 ends unit 0 and does a piece of unit 1; ... A unit that lies in one
-// part is written to the output at once. With `splits`, each unit is cut into that many parts of its own instead
-// (fewer if it has fewer tiles), which makes a request's bits independent of its neighbours.
+// Part 0 gives a partial result of unit 0; part 1 ends unit 0 and does a piece of unit 1; ... A unit that
+// lies in one part is written to the output at once. With `splits`, each unit is cut into that many parts of
+// its own instead (fewer if it has fewer tiles), which makes a request's bits independent of its neighbours.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +67,8 @@ __device__ __forceinline__ std::int32_t load_tiles(const Params& p, std::int32_t
   return load_unit(p, u).tiles;
 }
 
-/// Tiles begin..end-1 of a part, and the unit that tile `begin` belongs to. Tiles count from `origin`'s 0: over all
-/// units, or with own splits within the unit.
+/// Tiles begin..end-1 of a part, and the unit that tile `begin` belongs to. Tiles count from `origin`'s 0:
+/// over all units, or with own splits within the unit.
 struct Part {
   std::int32_t begin = 0, end = 0;
   std::int32_t unit = 0;
@@ -152,8 +152,8 @@ __device__ __forceinline__ Part locate(const Params& p, std::int32_t c, Locator&
   return part;
 }
 
-/// Slot of part c's partial result; `from_start`: of the unit that begins in it, rather than of the one that it enters
-/// in the middle of.
+/// Slot of part c's partial result; `from_start`: of the unit that begins in it, rather than of the one that
+/// it enters in the middle of.
 __device__ __forceinline__ std::int64_t slot_of(const Params& p, std::int32_t c, bool from_start) {
   return p.splits > 0 ? c : 2 * std::int64_t{c} + (from_start ? 1 : 0);
 }

@@ -106,8 +106,8 @@ __device__ __forceinline__ void compute_scores(const Params& p, const Shared<Con
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float s[Config::kScoreRowTiles][Config::kScoreKeyTiles][4] = {};
 
-  // ldmatrix: lane -> row of a 16x16 block of Q, row of a 16-key x 16-channel block of K. Rows start at multiples of
-  // 8, so the swizzle depends on the lane alone, and a step within a line is an exclusive-or.
+  // ldmatrix: lane -> row of a 16x16 block of Q, row of a 16-key x 16-channel block of K. Rows start at
+  // multiples of 8, so the swizzle depends on the lane alone, and a step within a line is an exclusive-or.
   const std::uint32_t q_row = ptx::smem(shared.query()) + (warp.row + lane % 16) * Config::kRowBytes;
   const std::uint32_t k_row =
       ptx::smem(shared.tile(stage)) + (warp.key + lane / 16 * 8 + lane % 8) * Config::kRowBytes;
@@ -161,8 +161,8 @@ __device__ __forceinline__ void compute_scores(const Params& p, const Shared<Con
       multiply(f, Config::kLines);
     }
   } else {
-    // The fragments of a step are on their way while the one before is multiplied. The rotary line may not exist, but
-    // lies in the tile.
+    // The fragments of a step are on their way while the one before is multiplied. The rotary line may not
+    // exist, but lies in the tile.
     static_assert(Config::kSteps == 2);
     Fragments even, odd;
     load(even, 0, 0);

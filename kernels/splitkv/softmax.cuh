@@ -10,12 +10,13 @@
 
 namespace mla::MLA_ARCH_NS::splitkv {
 
-/// Online softmax of the one row that this thread and its kLanes - 1 neighbours own. Scores are in units of log 2.
+/// Online softmax of the one row that this thread and its kLanes - 1 neighbours own. Scores are in units of
+/// log 2.
 template <class Config>
 class RowSoftmax {
  public:
-  /// The pivot may lag behind the maximum by this much: weights of up to 2^8 cost no precision in a sum of f32, and
-  /// the output need not be rescaled for every small step of the maximum.
+  /// The pivot may lag behind the maximum by this much: weights of up to 2^8 cost no precision in a sum of
+  /// f32, and the output need not be rescaled for every small step of the maximum.
   static constexpr float kSlack = 8.0F;
 
   /// Between a barrier after the last step() and one before the next.
@@ -28,8 +29,8 @@ class RowSoftmax {
   static __device__ __forceinline__ int row() { return static_cast<int>(threadIdx.x) / Config::kLanes; }
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % Config::kLanes; }
 
-  /// Adds the partial scores of a tile, masks (unless every row sees every key of the tile: kPlain), and writes the
-  /// row's weights and by how much its output shrinks.
+  /// Adds the partial scores of a tile, masks (unless every row sees every key of the tile: kPlain), and
+  /// writes the row's weights and by how much its output shrinks.
   template <bool kPlain>
   __device__ __forceinline__ void step(const Params& p, const Shared<Config>& shared, int stage) {
     float s[Config::kPairs][2];
@@ -125,8 +126,8 @@ struct GroupSight {
     return earliest.sees(position) && latest.sees(position);
   }
 
-  /// Tiles x .. y - 1 hold only keys that all rows of the group see, without looking at any (with an index: none). The
-  /// unit's first tile is `origin`.
+  /// Tiles x .. y - 1 hold only keys that all rows of the group see, without looking at any (with an index:
+  /// none). The unit's first tile is `origin`.
   __device__ __forceinline__ int2 plain_tiles(const Params& p, const Unit& unit, std::int32_t origin) const {
     if (p.attention.topk > 0) return make_int2(0, 0);
     const std::int32_t shift = unit.runs.second_begin - unit.runs.first_end;  // from entries to positions
@@ -136,9 +137,9 @@ struct GroupSight {
   }
 };
 
-/// Keys that some rows of the group see and others do not: their weight is 0 in the latter, but 0 times an infinity
-/// or a NaN is NaN. Where there are such keys, what is not finite in them is cleared before the second product; the
-/// rows that do see them have a score, and so a weight, that is not finite either.
+/// Keys that some rows of the group see and others do not: their weight is 0 in the latter, but 0 times an
+/// infinity or a NaN is NaN. Where there are such keys, what is not finite in them is cleared before the
+/// second product; the rows that do see them have a score, and so a weight, that is not finite either.
 template <class Config>
 __device__ __forceinline__ void clear_unshared(const Shared<Config>& shared, int stage) {
   const GroupSight<Config> sight(shared);

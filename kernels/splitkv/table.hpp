@@ -11,8 +11,8 @@ struct float2;
 
 namespace mla::kernels::splitkv {
 
-/// One call of cuda-splitkv. A *unit* is what is cut along its keys: a request, or with top-k a token. The rows of a
-/// unit (query, head), head fastest, are cut into row groups of as many rows as a block holds.
+/// One call of cuda-splitkv. A *unit* is what is cut along its keys: a request, or with top-k a token. The
+/// rows of a unit (query, head), head fastest, are cut into row groups of as many rows as a block holds.
 struct Params {
   AttentionParams attention;
   float scale_log2 = 1.0F;   // softmax scale * log2(e), and the scale of a plain fp8 cache
@@ -25,7 +25,8 @@ struct Params {
   std::int32_t stages = 2;  // tiles of the ring
   std::int32_t rows = 16;   // of a block
   std::int32_t tile = 32;   // keys
-  // Strides of the cache in bytes, which fit 32 bits (a block is below 4 GiB): addresses cost a few multiply-adds.
+  // Strides of the cache in bytes, which fit 32 bits (a block is below 4 GiB): addresses cost a few
+  // multiply-adds.
   std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
   float* partial_out = nullptr;   // [slots, row_groups, rows, L] not yet divided by the sum
   float2* partial_sum = nullptr;  // [slots, row_groups, rows] (maximum of the scores * log2 e, sum)
@@ -54,8 +55,8 @@ struct Table {
   void (*merge)(const Params& params, void* stream);
 };
 
-/// Results of parts that a unit's other parts must be merged with. A part dealt out evenly may end one unit and begin
-/// another: two slots; with splits a unit each it has one.
+/// Results of parts that a unit's other parts must be merged with. A part dealt out evenly may end one unit
+/// and begin another: two slots; with splits a unit each it has one.
 [[nodiscard]] constexpr std::int64_t slot_count(std::int64_t parts, bool own_splits) noexcept {
   return own_splits ? parts : 2 * parts;
 }

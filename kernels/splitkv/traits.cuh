@@ -13,15 +13,16 @@ inline constexpr int kMaxRope = 64;
 inline constexpr int kChunk = 16;  // bytes that a copy or a row of ldmatrix moves
 inline constexpr int kLine = 8;    // chunks of a 128-byte line: what all banks hold
 
-/// Rows of 16-bit elements lie in lines of 128 bytes; chunk c of row r stands where c's low bits are exclusive-ored
-/// with r's, so that the same chunk of eight neighbouring rows touches all banks. Byte offset within a row.
+/// Rows of 16-bit elements lie in lines of 128 bytes; chunk c of row r stands where c's low bits are
+/// exclusive-ored with r's, so that the same chunk of eight neighbouring rows touches all banks. Byte offset
+/// within a row.
 __device__ __forceinline__ constexpr std::uint32_t swizzle(int row, int chunk) {
   return static_cast<std::uint32_t>(((chunk & ~(kLine - 1)) | ((chunk ^ row) & (kLine - 1))) * kChunk);
 }
 
-/// kRows queries x heads against tiles of kKeys keys of L latent and at most 64 rotary channels. The eight warps form
-/// kScoreRows x kScoreKeys x kScoreSplit for S = Q K^T (the last cuts the channels, partial sums meet in shared
-/// memory) and kValueRows x the rest over channels for O = P V.
+/// kRows queries x heads against tiles of kKeys keys of L latent and at most 64 rotary channels. The eight
+/// warps form kScoreRows x kScoreKeys x kScoreSplit for S = Q K^T (the last cuts the channels, partial sums
+/// meet in shared memory) and kValueRows x the rest over channels for O = P V.
 template <class Element, int kLatent_, int kRows_, int kKeys_, int kScoreRows_, int kScoreKeys_,
           int kScoreSplit_, int kValueRows_, bool kFp8_>
 struct Traits {
@@ -35,8 +36,8 @@ struct Traits {
   static constexpr int kValueRows = kValueRows_;
   static constexpr int kValueColumns = kThreads / 32 / kValueRows;
   static constexpr bool kFp8 = kFp8_;
-  /// Blocks side by side on a multiprocessor hide each other's waits. More rows leave no registers for two, and before
-  /// Hopper shared memory does not hold two rings of 512 channels.
+  /// Blocks side by side on a multiprocessor hide each other's waits. More rows leave no registers for two,
+  /// and before Hopper shared memory does not hold two rings of 512 channels.
   static constexpr int kBlocks = kRows == 16 && (kLatent < 512 || MLA_ARCH_ID >= 90) ? 2 : 1;
   static_assert(kScoreRows * kScoreKeys * kScoreSplit == kThreads / 32);
 

@@ -79,8 +79,8 @@ class Output {
     }
   }
 
-  /// Stores the warp's share, times `factor` of each row. row_pointer(row of the group) is where the row's channel 0
-  /// goes, or null.
+  /// Stores the warp's share, times `factor` of each row. row_pointer(row of the group) is where the row's
+  /// channel 0 goes, or null.
   template <class RowPointer, class Factor>
   __device__ __forceinline__ void store(RowPointer row_pointer, Factor factor) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -7,8 +7,8 @@
 
 namespace mla::MLA_ARCH_NS::splitkv {
 
-/// Four e4m3 values to bf16, exactly, times 2^-120: sign, exponent and mantissa moved to where bf16 has them. The pairs
-/// (0, 1) and (2, 3) come out in x and y. A NaN becomes one.
+/// Four e4m3 values to bf16, exactly, times 2^-120: sign, exponent and mantissa moved to where bf16 has them.
+/// The pairs (0, 1) and (2, 3) come out in x and y. A NaN becomes one.
 __device__ __forceinline__ uint2 move_e4m3(std::uint32_t four) {
   const std::uint32_t low = __byte_perm(four, 0, 0x1404);   // bytes 0 and 1 on top of each half
   const std::uint32_t high = __byte_perm(four, 0, 0x3424);  // bytes 2 and 3
@@ -31,8 +31,8 @@ __device__ __forceinline__ std::uint32_t scale_pair(std::uint32_t pair, float sc
   return ptx::pack<__nv_bfloat16>(low * 0x1p120F * scale, high * 0x1p120F * scale);
 }
 
-/// 16 e4m3 values to 16 bf16 values, the two chunks of `to`. Exact while scale is a power of two, as the format's rule
-/// has it; otherwise rounded once.
+/// 16 e4m3 values to 16 bf16 values, the two chunks of `to`. Exact while scale is a power of two, as the
+/// format's rule has it; otherwise rounded once.
 __device__ __forceinline__ void widen_chunk(uint4 raw, float scale, std::byte* first, std::byte* second) {
   const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
   std::uint32_t out[8];
@@ -46,8 +46,8 @@ __device__ __forceinline__ void widen_chunk(uint4 raw, float scale, std::byte* f
   *reinterpret_cast<uint4*>(second) = make_uint4(out[4], out[5], out[6], out[7]);
 }
 
-/// A tile of the ring, widened for the products. The plain format's one scale is not applied here: it is part of the
-/// softmax scale and of the final division.
+/// A tile of the ring, widened for the products. The plain format's one scale is not applied here: it is part
+/// of the softmax scale and of the final division.
 template <class Config>
 __device__ __forceinline__ void widen_tile(const Params& p, const Shared<Config>& shared, int stage) {
   const bool scaled = p.attention.cache.format == CacheFormat::kFp8DsMla;

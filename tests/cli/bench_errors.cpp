@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whatever a user may get wrong: a clear sentence on stderr, nothing on stdout, the right exit code, nothing written.
+// Whatever a user may get wrong: a clear sentence on stderr, nothing on stdout, the right exit code, nothing
+// written.
 #include "bench_fixture.hpp"
 
 namespace {

@@ -130,7 +130,8 @@ TEST_F(BenchReports, RerunMeasuresTheSamePointsAgain) {
   const mla::report::RunFile again = mla::report::read_run(file("again/run.jsonl"));
   ASSERT_EQ(again.records.size(), 1U);
   EXPECT_EQ(mla::report::identity(again.records[0]), mla::report::identity(record(1, "cpu-expanded")));
-  // The recorded times are invented: whatever this machine says, it is not 100 us within 3 %, nor 1e9 times that.
+  // The recorded times are invented: whatever this machine says, it is not 100 us within 3 %, nor 1e9 times
+  // that.
   write_run("absurd", 1e12);
   const RunResult faster = bench({"rerun", "absurd", "--max-time", "200ms", "--fail-on", "any"});
   EXPECT_EQ(faster.exit_code, 1) << faster.err;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Help, completion and man page from one small option tree; the shells themselves judge the scripts where they are installed.
+// Help, completion and man page from one small option tree; the shells themselves judge the scripts where
+// they are installed.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -14,7 +14,8 @@
 
 namespace mla::testing {
 
-/// Runs each case (mla-verify's one-line form) on the backend and expects it to be supported and within its budgets.
+/// Runs each case (mla-verify's one-line form) on the backend and expects it to be supported and within its
+/// budgets.
 inline void expect_cases(std::string_view backend_name, std::initializer_list<const char*> cases) {
   const Backend& backend = get_backend(backend_name);
   for (const char* text : cases) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every backend that runs on a GPU, judged against the fp64 reference by mla-verify's own machinery: the pairwise suite,
-// the oracles that need no tolerance, and a captured graph that is replayed with other lengths.
+// Every backend that runs on a GPU, judged against the fp64 reference by mla-verify's own machinery: the
+// pairwise suite, the oracles that need no tolerance, and a captured graph that is replayed with other
+// lengths.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cache operations on the device, byte for byte: the rounding contract of CacheWrite is written out here once more and
-// encoded by the host's encode_row.
+// Cache operations on the device, byte for byte: the rounding contract of CacheWrite is written out here once
+// more and encoded by the host's encode_row.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,9 +23,9 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::byte kCanary{0xA5};
 
-// f32 operations rounded once: products, sums, quotients and roots of floats in double and then to float give the same as
-// f32 arithmetic (53 >= 2 * 24 + 2 bits). This file is compiled without contraction: a compiler may narrow such a product
-// back to float, and would then fuse it with the sum behind it.
+// f32 operations rounded once: products, sums, quotients and roots of floats in double and then to float give
+// the same as f32 arithmetic (53 >= 2 * 24 + 2 bits). This file is compiled without contraction: a compiler
+// may narrow such a product back to float, and would then fuse it with the sum behind it.
 float mul(float a, float b) {
   return static_cast<float>(static_cast<double>(a) * b);
 }

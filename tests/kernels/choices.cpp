@@ -82,7 +82,8 @@ TEST(SplitkvRing, FitsTheSharedMemory) {
       << "with one stage each they would wait for every tile";
 }
 
-// n / d by a product and a shift must be exact for every length and block size; the hard cases are next to multiples of d.
+// n / d by a product and a shift must be exact for every length and block size; the hard cases are next to
+// multiples of d.
 TEST(FastDivide, IsExact) {
   using kernels::FastDivide;
   constexpr std::int32_t kLargest = 2147483647;

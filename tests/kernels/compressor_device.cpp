@@ -41,7 +41,8 @@ struct Scratch {
   [[nodiscard]] std::span<std::byte> span() const { return {memory.data(), memory.size()}; }
 };
 
-/// What `got` may differ from the exact sum of `terms` products of size about `term`: f32 sums and one rounding to `out`.
+/// What `got` may differ from the exact sum of `terms` products of size about `term`: f32 sums and one
+/// rounding to `out`.
 void expect_near(const DeviceArray<std::byte>& device, DType out, const std::vector<double>& want,
                  double term, double terms, const std::string& what) {
   const Bytes got = device.read();
@@ -104,7 +105,8 @@ TEST(Projections, AbsorbUpProjectAndDecompress) {
     constexpr std::int64_t kTokens = 9;
     const std::int64_t h = d.num_heads, l = d.kv_lora_rank, p = d.qk_nope_head_dim, v = d.v_head_dim,
                        pv = p + v;
-    // The up-projection as checkpoints have it: per head P rows of W_UK, then V rows of W_UV. Both are views of it.
+    // The up-projection as checkpoints have it: per head P rows of W_UK, then V rows of W_UV. Both are views
+    // of it.
     const Values kv_b(kType, h * pv * l, 1, 0.05), q(kType, kTokens * h * d.head_width(), 2, 1.0),
         rows(kType, kTokens * d.latent_width(), 3, 1.0), latent_out(kType, kTokens * h * l, 4, 1.0);
     const UpProjections up = split_kv_b(d, kv_b.doubles);

@@ -15,8 +15,8 @@ inline void check_cuda(cudaError_t status, const char* what) {
     throw std::runtime_error(fmt::format("{}: {}", what, cudaGetErrorString(status)));
 }
 
-/// What `enqueue(Stream)` enqueues, captured in a CUDA graph. The runtime is the test's own copy: what a caller of the
-/// library would capture with.
+/// What `enqueue(Stream)` enqueues, captured in a CUDA graph. The runtime is the test's own copy: what a
+/// caller of the library would capture with.
 class DeviceGraph {
  public:
   template <class Enqueue>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole layer on the device, hidden states in and hidden states out, against the golden sets: projections, norms, RoPE
-// and cache write by the device operations, the attention by every backend that runs on a GPU.
+// The whole layer on the device, hidden states in and hidden states out, against the golden sets:
+// projections, norms, RoPE and cache write by the device operations, the attention by every backend that runs
+// on a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -252,7 +253,8 @@ double error_of(const std::vector<double>& got, const std::vector<double>& all) 
   return error / largest;
 }
 
-/// The layer once as a prefill of everything, once as decode steps of one and of three tokens behind a filled cache.
+/// The layer once as a prefill of everything, once as decode steps of one and of three tokens behind a filled
+/// cache.
 TEST(GoldenLayer, HiddenInHiddenOutOnTheDevice) {
   MLA_NEEDS_GPU();
   if (const Support s = device_ops::projections_available(); !s) GTEST_SKIP() << s.why;

@@ -25,7 +25,8 @@ std::int64_t blocks_of(std::int64_t len, int block_size) {
   return (len + block_size - 1) / block_size;
 }
 
-/// A ragged batch with empty, tiny and block-edge lengths, and a strided table of shuffled ids, garbage where unused.
+/// A ragged batch with empty, tiny and block-edge lengths, and a strided table of shuffled ids, garbage where
+/// unused.
 struct Batch {
   Ints lens;
   int block_size = 1;
@@ -297,7 +298,8 @@ TEST(IndexDevice, ManyRequestsAndLongSequences) {
   const Batch batch(lens, 64);
   DeviceArray<std::int32_t> table(batch.memory), device_lens(batch.lens);
   constexpr int kWindow = 90'000, kSink = 4;
-  // The capacity of a table this wide is for all requests to be long; ours are not, so we give what the bound asks for.
+  // The capacity of a table this wide is for all requests to be long; ours are not, so we give what the bound
+  // asks for.
   const Sparse sparse(batch.requests(), device_ops::sparse_index_capacity(batch.requests(), kWindow, kSink,
                                                                           batch.columns, batch.block_size));
   device_ops::build_sparse_index(input_of(device_lens, batch.requests()), kWindow, kSink,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The device indexers of a decode and of a prefill step in one captured graph, replayed while the lengths on the device
-// change: every replay gives what the host functions give for the lengths as they are then. Requests of length 0 are the
-// padding of a graph captured for more requests than there are.
+// The device indexers of a decode and of a prefill step in one captured graph, replayed while the lengths on
+// the device change: every replay gives what the host functions give for the lengths as they are then.
+// Requests of length 0 are the padding of a graph captured for more requests than there are.
 #include <gtest/gtest.h>
 
 #include <algorithm>

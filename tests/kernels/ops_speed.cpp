@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast the cache write and the indexers are, against the copy bandwidth of the same run. The aim is 60 % of it when
-// there is much to do and 5 us a call when there is little. A program to run by hand on an idle GPU and no test: a time
-// is no verdict.
+// How fast the cache write and the indexers are, against the copy bandwidth of the same run. The aim is 60 %
+// of it when there is much to do and 5 us a call when there is little. A program to run by hand on an idle
+// GPU and no test: a time is no verdict.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -161,9 +161,9 @@ struct Index {
 TEST_F(OpsSpeed, Indexers) {
   const Index large(8192, 8192);
   show_large("sparse index, 8192 requests of 4100 keys", static_cast<double>(large.entries) * 12,
-               [&](Stream s) { large.sparse(s); });
+             [&](Stream s) { large.sparse(s); });
   show_large("prefill index, 8192 requests of 8192 tokens", 8192.0 * 8192 * 8,
-               [&](Stream s) { large.prefill(s); });
+             [&](Stream s) { large.prefill(s); });
   const Index small(32, 8192);
   show_small("decode index, 32 requests", [&](Stream s) { small.decode(s); });
   show_small("sparse index, 32 requests", [&](Stream s) { small.sparse(s); });

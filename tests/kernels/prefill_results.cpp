@@ -29,8 +29,8 @@ TEST_P(Prefill, SaysWhyNot) {
 
 TEST_P(Prefill, Results) {
   MLA_NEEDS_GPU();
-  // The four widths, lengths around the tiles of 32, 64, 128 and 256, ragged batches with empty and one-token requests,
-  // contexts before the new tokens, causal and full.
+  // The four widths, lengths around the tiles of 32, 64, 128 and 256, ragged batches with empty and one-token
+  // requests, contexts before the new tokens, causal and full.
   expect_cases(GetParam(),
                {"prefill head h4 l512 r64 p128 v128 q1_q31_q32_q33_q255_q256_q257 b64",
                 "prefill head h3 l512 r64 p128 v128 q600 b16 full",

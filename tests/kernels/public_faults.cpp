@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults that public MLA kernels had (numbered as in the collection they were taken from), each as a test of every decode
-// backend that runs on a GPU and takes the shape. Most are a case judged row by row against double precision; where the
-// right number can be worked out by hand it stands here.
+// Faults that public MLA kernels had (numbered as in the collection they were taken from), each as a test of
+// every decode backend that runs on a GPU and takes the shape. Most are a case judged row by row against
+// double precision; where the right number can be worked out by hand it stands here.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -117,8 +117,8 @@ TEST_P(PublicFault, StaysAway) {
 INSTANTIATE_TEST_SUITE_P(All, PublicFault, ::testing::ValuesIn(kFaults),
                          [](const auto& fault) { return std::string(fault.param.name); });
 
-/// Query 0 and key j holding the number j in every latent channel: a row's output is the mean of the numbers that it
-/// sees, its LSE the logarithm of how many they are.
+/// Query 0 and key j holding the number j in every latent channel: a row's output is the mean of the numbers
+/// that it sees, its LSE the logarithm of how many they are.
 struct Counted {
   const char* name;
   const char* shape;

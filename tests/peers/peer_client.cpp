@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the client makes of peers that do wrong: each fault is one clear sentence, and the next call starts afresh.
+// What the client makes of peers that do wrong: each fault is one clear sentence, and the next call starts
+// afresh.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -13,7 +13,8 @@
 #include "verify/run_suite.hpp"
 #include "verify/stage.hpp"
 
-/// The public faults of tests/data/bug-cases.json, one test BugCases.MLA_nnn each, on every backend of this machine.
+/// The public faults of tests/data/bug-cases.json, one test BugCases.MLA_nnn each, on every backend of this
+/// machine.
 namespace mla::test {
 
 inline const std::vector<verify::Participant>& all_backends() {
@@ -31,7 +32,8 @@ struct Given {
   std::vector<double> out, lse;
 };
 
-/// Runs a problem on one backend; a refusal gives an empty result, anything else that goes wrong fails the test.
+/// Runs a problem on one backend; a refusal gives an empty result, anything else that goes wrong fails the
+/// test.
 inline Given run(const verify::Participant& p, const verify::Problem& problem,
                  const AttentionShape* planned = nullptr) {
   verify::Stage stage(problem, *p.machine.memory);
@@ -102,8 +104,8 @@ verify::Problem crafted(const std::string& text, Row row, double query = 0) {
   return verify::Problem(c, std::move(values));
 }
 
-/// Query 0, latent channel 0 of key j is j: channel 0 of the output is the mean of the keys seen, LSE the log of their
-/// number. `want`: (mean, number) of each token.
+/// Query 0, latent channel 0 of key j is j: channel 0 of the output is the mean of the keys seen, LSE the log
+/// of their number. `want`: (mean, number) of each token.
 inline void count(const std::string& text, const std::vector<std::pair<double, int>>& want) {
   const verify::Problem problem =
       crafted(text, [](std::size_t, std::int32_t j, int channel) { return channel == 0 ? double(j) : 0.0; });

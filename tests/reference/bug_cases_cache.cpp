@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Public faults around the cache: offsets past 32 bits, block tables, strides, slots, quantisation; and of merging.
+// Public faults around the cache: offsets past 32 bits, block tables, strides, slots, quantisation; and of
+// merging.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -15,7 +16,8 @@ using namespace mla::test;
 using verify::Participant;
 using verify::Problem;
 
-// ---- merging ------------------------------------------------------------------------------------------------------
+// ---- merging
+// ------------------------------------------------------------------------------------------------------
 
 TEST(BugCases, MLA_035) {
   const reference::AttentionOutput parts[] = {{{0}, {std::log(2.0)}, {}}, {{10}, {std::log(8.0)}, {}}};
@@ -69,7 +71,8 @@ TEST(BugCases, MLA_043) {
   }
 }
 
-// ---- offsets ------------------------------------------------------------------------------------------------------
+// ---- offsets
+// ------------------------------------------------------------------------------------------------------
 
 /// Address space for `bytes`, of which only what is touched costs memory.
 class Space {
@@ -163,7 +166,8 @@ TEST(BugCases, MLA_023) {
             1);
 }
 
-// ---- tables and strides --------------------------------------------------------------------------------------------
+// ---- tables and strides
+// --------------------------------------------------------------------------------------------
 
 /// One request with query 0 on a hand-made f32 pool, on the CPU backends; latent of slot s is the constant s.
 struct HandMade {
@@ -303,7 +307,8 @@ TEST(BugCases, MLA_090) {
   EXPECT_EQ(reference::gather_latent(cache, dims, lens), want);
 }
 
-// ---- formats ------------------------------------------------------------------------------------------------------
+// ---- formats
+// ------------------------------------------------------------------------------------------------------
 
 TEST(BugCases, MLA_061) {
   EXPECT_EQ(cache_layout(CacheFormat::kFp8DsMla, {1, 512, 64, 1, 1}).row_bytes, 656);

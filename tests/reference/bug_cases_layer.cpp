@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Public faults of the layer and of reading configurations; and the list: every case of the file is a test or has a reason.
+// Public faults of the layer and of reading configurations; and the list: every case of the file is a test or
+// has a reason.
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -199,7 +200,8 @@ TEST(BugCases, MLA_086) {
 }
 
 TEST(BugCases, MLA_027) {
-  // Device backends on a described device with little shared memory either take a smaller tile or say need and limit.
+  // Device backends on a described device with little shared memory either take a smaller tile or say need
+  // and limit.
   int device_backends = 0;
   for (const std::int64_t limit : {101376, 49152}) {
     for (const Backend* backend : backends()) {

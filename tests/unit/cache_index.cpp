@@ -26,8 +26,8 @@ std::int64_t blocks_of(std::int64_t len, int block_size) {
   return (len + block_size - 1) / block_size;
 }
 
-/// A block table as an engine might keep it: shuffled block ids, rows and columns with strides, spare columns, and
-/// garbage wherever no block is in use.
+/// A block table as an engine might keep it: shuffled block ids, rows and columns with strides, spare
+/// columns, and garbage wherever no block is in use.
 struct Table {
   static constexpr std::int64_t kColumnStride = 3;
   Ints memory;
@@ -211,7 +211,8 @@ TEST(PrefillIndex, SlotsOfTheLastTokensAndRunningTotals) {
   }
 }
 
-// ---- the source documents' worked examples, with the right values ----------------------------------------------
+// ---- the source documents' worked examples, with the right values
+// ----------------------------------------------
 
 TEST(WorkedExample, ThirtySixOfAHundredTokens) {
   const Ints lens = {100};
@@ -264,7 +265,8 @@ TEST(WorkedExample, TheNewTokensSlotUnderBothConventions) {
             7 * 16);
 }
 
-// ---- edges -----------------------------------------------------------------------------------------------------
+// ---- edges
+// -----------------------------------------------------------------------------------------------------
 
 TEST(Index, OverlapOfWindowAndSinkCountsOnce) {
   const Ints lens = {10, 34, 36, 37};

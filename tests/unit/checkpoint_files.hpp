@@ -15,8 +15,8 @@
 #include "mla/dtype.hpp"
 #include "mla/safetensors.hpp"
 
-/// Checkpoints in the shape of published ones, made of a golden set's weights: names of a decoder layer, shards behind an
-/// index, fp8 with block scales.
+/// Checkpoints in the shape of published ones, made of a golden set's weights: names of a decoder layer,
+/// shards behind an index, fp8 with block scales.
 namespace mla::test {
 
 struct StoredTensor {
@@ -53,8 +53,8 @@ inline Tensors layer_weights(const std::string& prefix) {
   return weights;
 }
 
-/// Replaces a matrix by e4m3 codes and one scale for each 128 x 128 block (the last ones smaller): code = w / scale with
-/// scale = amax / 448.
+/// Replaces a matrix by e4m3 codes and one scale for each 128 x 128 block (the last ones smaller): code = w /
+/// scale with scale = amax / 448.
 inline void make_fp8(Tensors& tensors, const std::string& matrix, std::int64_t block = 128) {
   const StoredTensor whole = tensors.at(matrix + ".weight");
   const std::int64_t rows = whole.shape[0], columns = whole.shape[1];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host conversions over every bit pattern. The oracle never touches the library's arithmetic: it decodes by the
-// textbook formula and encodes by searching the sorted list of decoded values for the nearest.
+// The host conversions over every bit pattern. The oracle never touches the library's arithmetic: it decodes
+// by the textbook formula and encodes by searching the sorted list of decoded values for the nearest.
 #include "mla/dtype.hpp"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,8 @@ std::vector<double> ladder(const Format& f) {
   return values;
 }
 
-/// Nearest value by search; ties to the even pattern; beyond the last: half a step further is the border to infinity.
+/// Nearest value by search; ties to the even pattern; beyond the last: half a step further is the border to
+/// infinity.
 double nearest(const Format& f, const std::vector<double>& values, double v) {
   if (std::isnan(v)) return v;
   const double a = std::abs(v);

@@ -54,7 +54,8 @@ TEST(Text, QuotedCannotFloodOrRepaintATerminal) {
   EXPECT_EQ(text::quoted("plain"), "'plain'");
   EXPECT_EQ(text::quoted("a\x1b[31m\n\x7f"), "'a\\x1b[31m\\x0a\\x7f'");
   EXPECT_EQ(text::quoted("\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), "'\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80'");
-  // Not UTF-8: a lone byte, a cut sequence, an overlong slash, a surrogate, beyond the last code point; and a C1 control.
+  // Not UTF-8: a lone byte, a cut sequence, an overlong slash, a surrogate, beyond the last code point; and a
+  // C1 control.
   EXPECT_EQ(text::quoted("\xff"), "'\\xff'");
   EXPECT_EQ(text::quoted("\xe2\x82"), "'\\xe2\\x82'");
   EXPECT_EQ(text::quoted("\xc0\xaf"), "'\\xc0\\xaf'");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Charts and the HTML page: the numbers reach them, hostile text does not get out of its place, gnuplot accepts the scripts.
+// Charts and the HTML page: the numbers reach them, hostile text does not get out of its place, gnuplot
+// accepts the scripts.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be known about measuring on a GPU without one: how many sets of inputs keep caches cold, the random numbers.
+// What can be known about measuring on a GPU without one: how many sets of inputs keep caches cold, the
+// random numbers.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What mla-bench does on a GPU: inputs made there are those the host computes, calls rotate, records are whole. Skips without one.
+// What mla-bench does on a GPU: inputs made there are those the host computes, calls rotate, records are
+// whole. Skips without one.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics against values worked out by hand, the sampler against a scripted clock, least work against counting.
+// Statistics against values worked out by hand, the sampler against a scripted clock, least work against
+// counting.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -26,7 +26,8 @@ struct Support {
   [[nodiscard]] static Support no(std::string reason) { return {false, std::move(reason)}; }
 };
 
-/// cudaStream_t (or another runtime's queue) without its header; null is the default stream. CPU backends ignore it.
+/// cudaStream_t (or another runtime's queue) without its header; null is the default stream. CPU backends
+/// ignore it.
 struct Stream {
   void* handle = nullptr;
 };
@@ -59,8 +60,9 @@ struct PlanOptions {
   std::int32_t threads = 0;     ///< CPU backends: worker threads; 0: all
 };
 
-/// Everything that depends on the batch's sizes, made once a step and reused by every layer. The shape's lengths are
-/// upper bounds: run() reads the true lengths from its arguments, so a captured graph may be replayed with others.
+/// Everything that depends on the batch's sizes, made once a step and reused by every layer. The shape's
+/// lengths are upper bounds: run() reads the true lengths from its arguments, so a captured graph may be
+/// replayed with others.
 class MLA_EXPORT Plan {
  public:
   Plan() = default;
@@ -103,8 +105,8 @@ class MLA_EXPORT Backend {
   /// Throws kUnsupported with the sentence of supports().
   [[nodiscard]] virtual std::unique_ptr<Plan> plan(const AttentionShape& shape, const Device& device,
                                                    const PlanOptions& options = {}) const = 0;
-  /// `plan` must come from this backend; `workspace` must hold plan.workspace_bytes(). Device backends enqueue on
-  /// `stream` and return.
+  /// `plan` must come from this backend; `workspace` must hold plan.workspace_bytes(). Device backends
+  /// enqueue on `stream` and return.
   virtual void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
                    Stream stream = {}) const = 0;
 };
@@ -122,12 +124,12 @@ struct Candidate {
   Support support;
   std::string reason;  ///< a sentence: support.why, or what decides its place among those that can
 };
-/// Every backend's answer, those that are better for this shape first. The tree: what the device, the dims, the types, the
-/// cache format and the mask or index allow (each backend's supports()); then the form that the phase wants, absorbed for
-/// decode and expanded for prefill; then the order of the build; oracles last.
+/// Every backend's answer, those that are better for this shape first. The tree: what the device, the dims,
+/// the types, the cache format and the mask or index allow (each backend's supports()); then the form that
+/// the phase wants, absorbed for decode and expanded for prefill; then the order of the build; oracles last.
 [[nodiscard]] MLA_EXPORT std::vector<Candidate> candidates(const AttentionShape& shape, const Device& device);
-/// First that supports the shape. Throws kUnsupported with the reason of the first that belongs on such a device; the
-/// hint says how many others refused.
+/// First that supports the shape. Throws kUnsupported with the reason of the first that belongs on such a
+/// device; the hint says how many others refused.
 [[nodiscard]] MLA_EXPORT const Backend& choose_backend(const AttentionShape& shape, const Device& device);
 
 }  // namespace mla

@@ -329,8 +329,8 @@ struct RuntimeMemory {
   std::optional<std::int64_t> activations, graphs, other;
 };
 
-/// Weights as a checkpoint really stores them: every line whose key begins with `prefix` is multiplied by real / estimated, both
-/// of the whole model. Nothing estimated: `real` bytes more on every rank.
+/// Weights as a checkpoint really stores them: every line whose key begins with `prefix` is multiplied by
+/// real / estimated, both of the whole model. Nothing estimated: `real` bytes more on every rank.
 struct WeightScale {
   std::string prefix{};  ///< "weights.attention"
   std::int64_t real = 0, estimated = 0;

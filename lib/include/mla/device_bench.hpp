@@ -12,9 +12,9 @@
 #include "mla/export.h"
 #include "mla/random.hpp"
 
-/// What measuring on a real GPU takes, without the runtime's headers: events, captured graphs, random contents and the
-/// machine's ceilings. mla-bench times every device backend with it. Everything here throws kDevice in a build without a
-/// runtime, and where the runtime refuses (with its own sentence).
+/// What measuring on a real GPU takes, without the runtime's headers: events, captured graphs, random
+/// contents and the machine's ceilings. mla-bench times every device backend with it. Everything here throws
+/// kDevice in a build without a runtime, and where the runtime refuses (with its own sentence).
 namespace mla {
 
 /// Work captured once, replayed as often as wanted.
@@ -26,8 +26,8 @@ class MLA_EXPORT CapturedWork {
   virtual ~CapturedWork();
 };
 
-/// Times work by the device's own events, on one stream of one device. Making one makes its device the current one of the
-/// calling thread, where all calls must come from.
+/// Times work by the device's own events, on one stream of one device. Making one makes its device the
+/// current one of the calling thread, where all calls must come from.
 class MLA_EXPORT DeviceTimer {
  public:
   DeviceTimer() = default;
@@ -38,8 +38,8 @@ class MLA_EXPORT DeviceTimer {
   [[nodiscard]] virtual Stream stream() const noexcept = 0;
   /// Captures what `enqueue` puts on stream(). Throws kUnsupported if something in it cannot be captured.
   [[nodiscard]] virtual std::unique_ptr<CapturedWork> capture(const std::function<void()>& enqueue) = 0;
-  /// Seconds between an event before and one after what `enqueue` puts on stream(). `meanwhile` (may be empty) runs on the
-  /// host once all is enqueued, while the device works. Waits for the end.
+  /// Seconds between an event before and one after what `enqueue` puts on stream(). `meanwhile` (may be
+  /// empty) runs on the host once all is enqueued, while the device works. Waits for the end.
   [[nodiscard]] virtual double seconds(const std::function<void()>& enqueue,
                                        const std::function<void()>& meanwhile = {}) = 0;
   /// The same for `replays` replays; `work` comes from this timer.
@@ -52,8 +52,8 @@ class MLA_EXPORT DeviceTimer {
 };
 [[nodiscard]] MLA_EXPORT std::unique_ptr<DeviceTimer> make_device_timer(const Device& device);
 
-/// Rows of random numbers in device memory: element i of row r becomes scale * rough_normal(...) of index r * count + i,
-/// rounded once. With `constant` every element becomes scale.
+/// Rows of random numbers in device memory: element i of row r becomes scale * rough_normal(...) of index r *
+/// count + i, rounded once. With `constant` every element becomes scale.
 struct RandomRows {
   std::byte* data = nullptr;
   std::int64_t rows = 0, row_stride_bytes = 0, offset_bytes = 0;  ///< offset: of the first element in a row
@@ -68,9 +68,9 @@ MLA_EXPORT void fill_rows(const RandomRows& rows, Stream stream = {});
 /// Every byte becomes `value`.
 MLA_EXPORT void fill_bytes(std::byte* data, std::size_t bytes, std::byte value, Stream stream = {});
 
-/// A number with mean 0 and variance 1 in [-3.46, 3.46], nearly normal: the sum of four random bytes. Exact in f32 but for
-/// its one product, so host and device agree; 30 times cheaper than a true normal one. The four words of a Philox block
-/// serve four neighbouring indices.
+/// A number with mean 0 and variance 1 in [-3.46, 3.46], nearly normal: the sum of four random bytes. Exact
+/// in f32 but for its one product, so host and device agree; 30 times cheaper than a true normal one. The
+/// four words of a Philox block serve four neighbouring indices.
 [[nodiscard]] constexpr float rough_normal(std::uint32_t word) noexcept {
   const std::uint32_t sum = (word & 255U) + (word >> 8 & 255U) + (word >> 16 & 255U) + (word >> 24);
   constexpr float kPerDeviation = 0.0067658F;  // 1 / sqrt(4 (256^2 - 1) / 12)

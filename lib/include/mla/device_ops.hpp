@@ -13,11 +13,12 @@
 #include "mla/layer.hpp"
 #include "mla/tensor.hpp"
 
-/// What surrounds the attention itself, on a CUDA device: cache operations, indexers, projections. Every pointer is a
-/// device pointer, every call enqueues on `stream` for the current device and returns; nothing allocates, waits or reads
-/// a length on the host, so all of it can be captured in a CUDA graph and replayed with other lengths. Strides are
-/// 64-bit and may be anything, except that the innermost one is 1.
-/// All functions throw kUnsupported where this build or machine has no device, kInvalidArgument for a wrong argument.
+/// What surrounds the attention itself, on a CUDA device: cache operations, indexers, projections. Every
+/// pointer is a device pointer, every call enqueues on `stream` for the current device and returns; nothing
+/// allocates, waits or reads a length on the host, so all of it can be captured in a CUDA graph and replayed
+/// with other lengths. Strides are 64-bit and may be anything, except that the innermost one is 1.
+/// All functions throw kUnsupported where this build or machine has no device, kInvalidArgument for a wrong
+/// argument.
 namespace mla::device_ops {
 
 /// Whether this build has device code and the current machine a device that it runs on.
@@ -25,7 +26,8 @@ namespace mla::device_ops {
 /// Whether the projections (cuBLASLt, loaded at run time) can be used, too.
 [[nodiscard]] MLA_EXPORT Support projections_available();
 
-// ---- cache operations -------------------------------------------------------------------------------------------
+// ---- cache operations
+// -------------------------------------------------------------------------------------------
 
 /// Rotary embedding by table. Absent (`cos` null): no rotation.
 struct Rotation {
@@ -37,8 +39,8 @@ struct Rotation {
 
 /// RMSNorm of c_kv, RoPE of k_pe and the write into the paged cache, in one pass over the token.
 ///
-/// Rounding contract, byte for byte. All arithmetic is f32, each operation rounded once, nothing contracted except
-/// where `fma` is written:
+/// Rounding contract, byte for byte. All arithmetic is f32, each operation rounded once, nothing contracted
+/// except where `fma` is written:
 ///   sum    lane t (0..31) runs s_t = fma(x_i, x_i, s_t) over its channels, those with (i / 8) mod 32 = t, ascending;
 ///          then s_t += s_(t xor d) for d = 16, 8, 4, 2, 1
 ///   norm   r = 1 / sqrt(sum / L + eps);  y_i = (x_i * r) * w_i
@@ -58,8 +60,9 @@ struct CacheWrite {
 };
 MLA_EXPORT void write_cache(const CacheWrite& args, Stream stream = {});
 
-/// Rows of a paged cache as a dense array, request after request. Values are decoded in f32 (exact, but for the product
-/// with the scale of kFp8) and rounded once to the type of `rows`. A row whose block id is missing is filled with 0.
+/// Rows of a paged cache as a dense array, request after request. Values are decoded in f32 (exact, but for
+/// the product with the scale of kFp8) and rounded once to the type of `rows`. A row whose block id is
+/// missing is filled with 0.
 struct CacheGather {
   MlaDims dims;
   PagedLatentCache cache;
@@ -69,8 +72,9 @@ struct CacheGather {
 };
 MLA_EXPORT void gather_cache(const CacheGather& args, Stream stream = {});
 
-/// Copies whole blocks, all pools of the format: block pairs[i][0] of `from` to block pairs[i][1] of `to` (which may be
-/// the same pool). A pair with an id outside its pool is skipped. No block may be both source and destination.
+/// Copies whole blocks, all pools of the format: block pairs[i][0] of `from` to block pairs[i][1] of `to`
+/// (which may be the same pool). A pair with an id outside its pool is skipped. No block may be both source
+/// and destination.
 MLA_EXPORT void copy_blocks(const CacheLayout& layout, const PagedLatentCache& from,
                             const PagedLatentCache& to, View<const std::int64_t, 2> pairs,
                             Stream stream = {});
@@ -84,18 +88,20 @@ MLA_EXPORT void permute_blocks(const CacheLayout& layout, const PagedLatentCache
                                View<const std::int64_t, 2> pairs, std::span<std::byte> workspace,
                                Stream stream = {});
 
-/// RMSNorm of rows, in place or not, with the norm of the contract above. x and out: [rows, width] of any of the three
-/// types each, width at most 8192; weight [width].
+/// RMSNorm of rows, in place or not, with the norm of the contract above. x and out: [rows, width] of any of
+/// the three types each, width at most 8192; weight [width].
 MLA_EXPORT void rms_norm(ConstTensorRef x, ConstTensorRef weight, float eps, TensorRef out,
                          Stream stream = {});
 
 /// Rotates the last R channels of x [tokens, H, width] in place, with the rotation of the contract above.
 MLA_EXPORT void rotate(TensorRef x, int rope_dim, const Rotation& rotation, Stream stream = {});
 
-// ---- indexers ---------------------------------------------------------------------------------------------------
-// The arrays of <mla/index.hpp>, made on the device. Where the host functions throw (a missing block id, a table with
-// too few columns) a kernel cannot: slots are then kSkipSlot and block ids -1, and nothing outside the table is read.
-// Arrays must hold the upper bounds given with them; entries past the used part are left alone unless said otherwise.
+// ---- indexers
+// --------------------------------------------------------------------------------------------------- The
+// arrays of <mla/index.hpp>, made on the device. Where the host functions throw (a missing block id, a table
+// with too few columns) a kernel cannot: slots are then kSkipSlot and block ids -1, and nothing outside the
+// table is read. Arrays must hold the upper bounds given with them; entries past the used part are left alone
+// unless said otherwise.
 
 struct DevicePrefillIndex {
   View<std::int64_t, 1> slot_mapping;  ///< [capacity >= sum q_len]; entries past the sum become kSkipSlot
@@ -145,14 +151,15 @@ MLA_EXPORT void build_page_index(View<const std::int32_t, 1> seq_lens, int windo
                                  View<const std::int32_t, 2> block_table, int block_size,
                                  const DevicePageIndex& index, Stream stream = {});
 
-// ---- projections (cuBLASLt) -------------------------------------------------------------------------------------
-// Sums are accumulated in f32 and rounded once to the type of the output. bf16 and f16; x and w have the same type.
+// ---- projections (cuBLASLt)
+// ------------------------------------------------------------------------------------- Sums are accumulated
+// in f32 and rounded once to the type of the output. bf16 and f16; x and w have the same type.
 
 /// Workspace that any projection below may want; contents may be anything before and after.
 inline constexpr std::size_t kProjectionWorkspaceBytes = std::size_t{32} << 20;
 
-/// out[t, o] = sum_i x[t, i] w[o, i] (+ bias[o], before the rounding). x [tokens, in], w [outputs, in], out [tokens,
-/// outputs] of x's type or f32; bias [outputs] of out's type, or absent.
+/// out[t, o] = sum_i x[t, i] w[o, i] (+ bias[o], before the rounding). x [tokens, in], w [outputs, in], out
+/// [tokens, outputs] of x's type or f32; bias [outputs] of out's type, or absent.
 MLA_EXPORT void linear(ConstTensorRef x, ConstTensorRef w, ConstTensorRef bias, TensorRef out,
                        std::span<std::byte> workspace, Stream stream = {});
 
@@ -164,13 +171,14 @@ MLA_EXPORT void absorb_query(const MlaDims& dims, ConstTensorRef q, ConstTensorR
 MLA_EXPORT void up_project_value(const MlaDims& dims, ConstTensorRef latent_out, ConstTensorRef w_uv,
                                  TensorRef out, std::span<std::byte> workspace, Stream stream = {});
 
-/// rows [tokens, L+R] -> k_nope [tokens, H, P] and v [tokens, H, V]: the up-projection of the compressor. The rotary
-/// part of K is the same for all heads and stays in the rows.
+/// rows [tokens, L+R] -> k_nope [tokens, H, P] and v [tokens, H, V]: the up-projection of the compressor. The
+/// rotary part of K is the same for all heads and stays in the rows.
 MLA_EXPORT void decompress(const MlaDims& dims, ConstTensorRef rows, ConstTensorRef w_uk, ConstTensorRef w_uv,
                            TensorRef k_nope, TensorRef v, std::span<std::byte> workspace, Stream stream = {});
 
-/// hidden states to cache rows: the down-projection writes [tokens, L+R] f32 to the workspace, and write_cache, as the
-/// GEMM's epilogue, normalises, rotates, encodes and scatters it. No other pass over the latent.
+/// hidden states to cache rows: the down-projection writes [tokens, L+R] f32 to the workspace, and
+/// write_cache, as the GEMM's epilogue, normalises, rotates, encodes and scatters it. No other pass over the
+/// latent.
 struct CompressAndCache {
   MlaDims dims;
   ConstTensorRef hidden;       ///< [tokens, hidden]
@@ -187,11 +195,13 @@ struct CompressAndCache {
 MLA_EXPORT void compress_and_cache(const CompressAndCache& args, std::span<std::byte> workspace,
                                    Stream stream = {});
 
-// ---- merge ------------------------------------------------------------------------------------------------------
+// ---- merge
+// ------------------------------------------------------------------------------------------------------
 
 /// Merges partial results of the same rows (splits, chunks, context-parallel ranks): lse = log sum exp lse_i,
-/// out = sum exp(lse_i - lse) out_i. A part with lse -inf does not contribute, whatever its out holds; all of them: 0
-/// and -inf. parts [N, rows, width] f32, bf16 or f16 (rows = tokens * heads); part_lse [N, rows] f32; out [rows, width].
+/// out = sum exp(lse_i - lse) out_i. A part with lse -inf does not contribute, whatever its out holds; all of
+/// them: 0 and -inf. parts [N, rows, width] f32, bf16 or f16 (rows = tokens * heads); part_lse [N, rows] f32;
+/// out [rows, width].
 MLA_EXPORT void merge_partials(ConstTensorRef parts, View<const float, 2> part_lse, TensorRef out,
                                View<float, 1> lse, Stream stream = {});
 

@@ -21,11 +21,12 @@ struct MlaDims {
   friend constexpr bool operator==(const MlaDims&, const MlaDims&) = default;
 };
 
-/// (P + R)^-1/2: the softmax scale before any YaRN factor. The width is that of the *expanded* head, in the absorbed
-/// form too (never (L + R)^-1/2): absorption rewrites the dot product, it does not change it.
+/// (P + R)^-1/2: the softmax scale before any YaRN factor. The width is that of the *expanded* head, in the
+/// absorbed form too (never (L + R)^-1/2): absorption rewrites the dot product, it does not change it.
 [[nodiscard]] MLA_EXPORT double plain_softmax_scale(const MlaDims& dims);
 
-/// Throws kInvalidArgument naming the field unless H, L, P, V >= 1, R >= 0 and even, and none is absurdly large.
+/// Throws kInvalidArgument naming the field unless H, L, P, V >= 1, R >= 0 and even, and none is absurdly
+/// large.
 MLA_EXPORT void validate(const MlaDims& dims);
 
 }  // namespace mla

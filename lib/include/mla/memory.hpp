@@ -8,8 +8,8 @@
 
 namespace mla {
 
-/// Where a backend's tensors live: allocation and copies, without the runtime's headers. What the verifier and the
-/// benchmark put their arguments through, so that neither knows a CUDA call.
+/// Where a backend's tensors live: allocation and copies, without the runtime's headers. What the verifier
+/// and the benchmark put their arguments through, so that neither knows a CUDA call.
 class MLA_EXPORT DeviceMemory {
  public:
   DeviceMemory() = default;

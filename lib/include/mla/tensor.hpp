@@ -10,8 +10,8 @@
 
 namespace mla {
 
-/// A typed, non-owning, strided view of `Rank` dimensions. Strides are in elements and 64-bit: a pool of 3.8 million
-/// 576-wide rows passes 2^31 elements. data == nullptr means "absent".
+/// A typed, non-owning, strided view of `Rank` dimensions. Strides are in elements and 64-bit: a pool of 3.8
+/// million 576-wide rows passes 2^31 elements. data == nullptr means "absent".
 template <class T, std::size_t Rank>
 struct View {
   T* data = nullptr;

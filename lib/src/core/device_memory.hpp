@@ -5,7 +5,8 @@
 
 namespace mla::detail {
 
-/// How kernels/ tells the library that it has a runtime: null is "not my device". Called from a static initialiser.
+/// How kernels/ tells the library that it has a runtime: null is "not my device". Called from a static
+/// initialiser.
 using MemoryProvider = DeviceMemory* (*)(const Device& device);
 void set_memory_provider(MemoryProvider provider) noexcept;
 

@@ -62,7 +62,8 @@ const Backend& load_plugin(const std::filesystem::path& file) {
   // An absolute path: dlopen would look for a bare name in the system's folders.
   std::error_code status;
   const std::filesystem::path path = std::filesystem::absolute(file, status);
-  // Local: two plug-ins must not see each other's symbols. Never unloaded: its code may be referenced until the end.
+  // Local: two plug-ins must not see each other's symbols. Never unloaded: its code may be referenced until
+  // the end.
   void* library = status ? nullptr : dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* reason = status ? nullptr : dlerror();

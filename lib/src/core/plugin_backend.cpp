@@ -12,7 +12,8 @@
 namespace mla {
 namespace {
 
-// The numbers of the C header are those of our enumerations; the header promises them, so they are checked here.
+// The numbers of the C header are those of our enumerations; the header promises them, so they are checked
+// here.
 static_assert(static_cast<int>(DType::kF64) == MLA_F64 && static_cast<int>(DType::kF32) == MLA_F32 &&
               static_cast<int>(DType::kF16) == MLA_F16 && static_cast<int>(DType::kBF16) == MLA_BF16 &&
               static_cast<int>(DType::kE4M3) == MLA_E4M3 && static_cast<int>(DType::kE8M0) == MLA_E8M0 &&

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which backend for a shape, and why: the decision tree over device, dims, types, cache format, sparsity and phase.
+// Which backend for a shape, and why: the decision tree over device, dims, types, cache format, sparsity and
+// phase.
 #include <fmt/format.h>
 
 #include <algorithm>

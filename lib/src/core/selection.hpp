@@ -7,8 +7,8 @@
 
 namespace mla {
 
-/// Throws kUnsupported with the reason of the first candidate that belongs on such a device; the hint says how many others
-/// refused.
+/// Throws kUnsupported with the reason of the first candidate that belongs on such a device; the hint says
+/// how many others refused.
 [[noreturn]] void throw_no_backend(const AttentionShape& shape, const Device& device,
                                    std::span<const Candidate> answers);
 

@@ -30,7 +30,8 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Bytes of the UTF-8 character that `text` begins with; 0 for control characters and for bytes that are no UTF-8.
+/// Bytes of the UTF-8 character that `text` begins with; 0 for control characters and for bytes that are no
+/// UTF-8.
 std::size_t printable_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
   const unsigned char lead = byte(0);

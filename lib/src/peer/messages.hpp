@@ -65,11 +65,12 @@ struct Call {
                                        const TimeRules& rules);
 [[nodiscard]] std::string quit_request(std::int64_t id);
 
-/// A line that is not yet the answer but asks for more time: {"id":n,"wait":seconds}. Empty for any other line.
+/// A line that is not yet the answer but asks for more time: {"id":n,"wait":seconds}. Empty for any other
+/// line.
 [[nodiscard]] std::optional<double> wait_of(std::string_view line, std::int64_t id);
 
-// Answers. All throw kParse with a sentence that quotes what came instead; {"error": text} throws kDevice with that text
-// and {"unsupported": text} kUnsupported.
+// Answers. All throw kParse with a sentence that quotes what came instead; {"error": text} throws kDevice
+// with that text and {"unsupported": text} kUnsupported.
 
 /// Throws kUnsupported with the peer's sentence for {"skip": text}.
 [[nodiscard]] Facts parse_hello(std::string_view line, std::int64_t id);

@@ -15,8 +15,9 @@
 
 namespace mla::peer {
 
-/// A kernel that lives in another process and speaks peers/PROTOCOL.md, presented as a backend on host memory. The process
-/// is started when the object is made, and again after it crashed or hung: that is the failure of one call only.
+/// A kernel that lives in another process and speaks peers/PROTOCOL.md, presented as a backend on host
+/// memory. The process is started when the object is made, and again after it crashed or hung: that is the
+/// failure of one call only.
 class PeerBackend final : public Backend {
  public:
   struct Options {
@@ -24,9 +25,9 @@ class PeerBackend final : public Backend {
         120;  ///< seconds for one answer (the first: at least 120); a peer that compiles asks for more itself
   };
 
-  /// `command`: a file, and blank-separated arguments. A file that is not executable and ends in .py runs under python3.
-  /// Throws kUnsupported with the peer's sentence if it skips, kIo or kParse if it cannot be started or does not speak the
-  /// protocol.
+  /// `command`: a file, and blank-separated arguments. A file that is not executable and ends in .py runs
+  /// under python3. Throws kUnsupported with the peer's sentence if it skips, kIo or kParse if it cannot be
+  /// started or does not speak the protocol.
   PeerBackend(std::string name, std::string command, Options options);
   PeerBackend(std::string name, std::string command)
       : PeerBackend(std::move(name), std::move(command), Options{}) {}
@@ -35,13 +36,13 @@ class PeerBackend final : public Backend {
   [[nodiscard]] const Facts& facts() const noexcept { return facts_; }
   [[nodiscard]] const BackendInfo& info() const noexcept override { return info_; }
   [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override;
-  /// A peer that fails to answer is not believed to refuse: it is said to support the shape, and plan() throws what
-  /// happened, so that a crash is a failure and never a hole in the table.
+  /// A peer that fails to answer is not believed to refuse: it is said to support the shape, and plan()
+  /// throws what happened, so that a crash is a failure and never a hole in the table.
   [[nodiscard]] Support supports(const AttentionShape& shape, const Device& device) const override;
   [[nodiscard]] std::unique_ptr<Plan> plan(const AttentionShape& shape, const Device& device,
                                            const PlanOptions& options = {}) const override;
-  /// Writes the inputs to a file, asks, and reads the outputs. Throws kUnsupported as the peer says; kDevice, kIo or
-  /// kParse for its error, its end, its silence or an answer that is none, each with a sentence.
+  /// Writes the inputs to a file, asks, and reads the outputs. Throws kUnsupported as the peer says; kDevice,
+  /// kIo or kParse for its error, its end, its silence or an answer that is none, each with a sentence.
   void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
            Stream stream = {}) const override;
   /// The peer times itself on the same inputs. Throws as run() does.
@@ -54,7 +55,8 @@ class PeerBackend final : public Backend {
   };
   const Answer& ask(const AttentionShape& shape, std::int32_t num_splits) const;
   void start() const;
-  /// Sends the request that `make(id)` gives and returns the answer's line. After any failure the process is gone.
+  /// Sends the request that `make(id)` gives and returns the answer's line. After any failure the process is
+  /// gone.
   [[nodiscard]] std::string exchange(const std::function<std::string(std::int64_t)>& make,
                                      double timeout) const;
   template <class Function>

@@ -43,8 +43,8 @@ int milliseconds(double seconds) {
               fmt::format("cannot start {}: {}", text::quoted(program), std::strerror(error)));
 }
 
-/// Two connected ends that close themselves and are not inherited. A socket pair, not a pipe: writing to a program that
-/// is gone can then be an error instead of a signal to us.
+/// Two connected ends that close themselves and are not inherited. A socket pair, not a pipe: writing to a
+/// program that is gone can then be an error instead of a signal to us.
 struct Channel {
   explicit Channel(const std::string& program) {
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) fail_to_start(program, errno);

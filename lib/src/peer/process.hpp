@@ -9,8 +9,8 @@
 
 namespace mla::peer {
 
-/// A program that is spoken to in lines over its stdin and stdout; what it says on stderr is kept for messages. It runs in
-/// a process group of its own, and the whole group ends with this object.
+/// A program that is spoken to in lines over its stdin and stdout; what it says on stderr is kept for
+/// messages. It runs in a process group of its own, and the whole group ends with this object.
 class Process {
  public:
   /// Throws kIo if it cannot be started.
@@ -22,8 +22,9 @@ class Process {
 
   /// Throws kIo if the program is gone or does not read for `timeout` seconds.
   void write_line(std::string_view line, double timeout);
-  /// One line without its end. Throws kIo with what happened instead: no answer within `timeout` seconds (the program is
-  /// killed), a line longer than kMaxLine, or the program's end with its exit code or signal and its last words.
+  /// One line without its end. Throws kIo with what happened instead: no answer within `timeout` seconds (the
+  /// program is killed), a line longer than kMaxLine, or the program's end with its exit code or signal and
+  /// its last words.
   [[nodiscard]] std::string read_line(double timeout);
 
   static constexpr std::size_t kMaxLine = std::size_t{64} << 20;

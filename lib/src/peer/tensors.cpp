@@ -23,7 +23,8 @@ std::vector<std::int64_t> extents_of(const ConstTensorRef& tensor) {
   return {tensor.extent.begin(), tensor.extent.begin() + tensor.rank};
 }
 
-/// Calls f(row of the tensor, bytes of a row) for each row of the last dimension; rows are contiguous by contract.
+/// Calls f(row of the tensor, bytes of a row) for each row of the last dimension; rows are contiguous by
+/// contract.
 template <class Pointer, class Function>
 void each_row(const BasicTensorRef<Pointer>& t, Function f) {
   const auto last = static_cast<std::size_t>(t.rank - 1);

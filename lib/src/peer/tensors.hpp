@@ -25,12 +25,13 @@ class Folder {
 /// Largest pool that is written to a file.
 inline constexpr std::int64_t kMaxPoolBytes = std::int64_t{1} << 32;
 
-/// Writes the inputs packed, whatever their strides (host memory). Names, types and shapes as in peers/PROTOCOL.md. Throws
-/// kUnsupported for a pool beyond kMaxPoolBytes: the file would hold its unused part too.
+/// Writes the inputs packed, whatever their strides (host memory). Names, types and shapes as in
+/// peers/PROTOCOL.md. Throws kUnsupported for a pool beyond kMaxPoolBytes: the file would hold its unused
+/// part too.
 void write_inputs(const std::filesystem::path& path, const AttentionShape& shape, const AttentionArgs& args);
 
-/// Reads out and lse (if args.lse) into the arguments. Throws kParse naming the tensor where type or shape are not those of
-/// the arguments, or a tensor is missing or too many.
+/// Reads out and lse (if args.lse) into the arguments. Throws kParse naming the tensor where type or shape
+/// are not those of the arguments, or a tensor is missing or too many.
 void read_outputs(const std::filesystem::path& path, const AttentionArgs& args);
 
 }  // namespace mla::peer

@@ -12,7 +12,8 @@
 namespace mla::report {
 namespace {
 
-/// Each side at 97.5 %: both hold together with at least 95 % (Bonferroni), and so does the ratio of their ends.
+/// Each side at 97.5 %: both hold together with at least 95 % (Bonferroni), and so does the ratio of their
+/// ends.
 constexpr double kSideConfidence = 0.975;
 /// Below seven samples order statistics give no 97.5 % interval.
 constexpr std::size_t kFewestSamples = 7;

@@ -9,8 +9,8 @@
 
 #include "report/record.hpp"
 
-/// Two runs, point by point: did it get slower? The rule is that of an equivalence test, so that it can neither be satisfied by
-/// noise nor fail on it (docs/measurement.md).
+/// Two runs, point by point: did it get slower? The rule is that of an equivalence test, so that it can
+/// neither be satisfied by noise nor fail on it (docs/measurement.md).
 namespace mla::report {
 
 enum class Change : std::uint8_t {
@@ -40,9 +40,9 @@ struct RunChange {
   [[nodiscard]] std::int64_t count(Change change) const noexcept;
 };
 
-/// `threshold` 0.03: changes up to 3 % do not matter. Records with the same identity are repetitions: each one's interval of the
-/// median is taken, and a side is the hull of its repetitions, so that what differs between repetitions widens it.
-/// The spans must outlive the result.
+/// `threshold` 0.03: changes up to 3 % do not matter. Records with the same identity are repetitions: each
+/// one's interval of the median is taken, and a side is the hull of its repetitions, so that what differs
+/// between repetitions widens it. The spans must outlive the result.
 [[nodiscard]] RunChange compare_runs(std::span<const BenchRecord> base, std::span<const BenchRecord> now,
                                      double threshold);
 

@@ -9,8 +9,8 @@
 
 namespace mla::report {
 
-/// One sentence on whether a row's time is good: the least work, the roof that binds, the best possible time, and what can be
-/// said about the rest. For a row without a time its reason.
+/// One sentence on whether a row's time is good: the least work, the roof that binds, the best possible time,
+/// and what can be said about the rest. For a row without a time its reason.
 [[nodiscard]] std::string explain(const BenchRecord& record);
 
 /// The same for many: backend, shape, sentence.

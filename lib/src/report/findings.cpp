@@ -46,7 +46,8 @@ std::string window_name(const Mask& mask) {
   return mask.sink > 0 ? fmt::format("{} and sink {}", name, mask.sink) : name;
 }
 
-/// `ratio` is time of b / time of a. "a is 3.10 times as fast as b (geometric mean of 4 shapes, 2.00 to 5.20)".
+/// `ratio` is time of b / time of a. "a is 3.10 times as fast as b (geometric mean of 4 shapes, 2.00 to
+/// 5.20)".
 std::string faster(const std::string& a, const std::string& b, const Ratio& ratio) {
   if (ratio.log_sum < 0) return faster(b, a, ratio.inverse());
   std::string text =

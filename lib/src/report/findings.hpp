@@ -9,8 +9,9 @@
 
 namespace mla::report {
 
-/// Sentences that answer a sweep's question as far as its numbers do: how much faster one backend is than another over the
-/// shapes both did, and what a window saves against the same shape without. Only from measured points.
+/// Sentences that answer a sweep's question as far as its numbers do: how much faster one backend is than
+/// another over the shapes both did, and what a window saves against the same shape without. Only from
+/// measured points.
 [[nodiscard]] std::vector<std::string> findings(std::span<const BenchRecord> records);
 
 /// How many points ended how, as the first line of a report.

@@ -36,7 +36,8 @@ std::map<std::string, std::size_t> palette(std::span<const BenchRecord> records)
   return index;
 }
 
-/// Where each backend wins: batch down, longest context across. Of several points in a cell (other axes) the backend that wins most.
+/// Where each backend wins: batch down, longest context across. Of several points in a cell (other axes) the
+/// backend that wins most.
 std::string best_map(std::span<const BenchRecord> records) {
   struct Rivals {
     std::map<std::string, std::map<std::string, double>> shapes;  // point without backend -> backend -> us

@@ -22,14 +22,15 @@ struct HtmlReport {
   std::string command;  ///< made this report; shown at the bottom
 };
 
-/// One file that needs no network: charts (by gnuplot, as images with a text alternative), the best backend over batch and
-/// length, memory, error budget, every point with a filter box, environment and commands. Without gnuplot the charts are replaced
-/// by a sentence that names the package.
+/// One file that needs no network: charts (by gnuplot, as images with a text alternative), the best backend
+/// over batch and length, memory, error budget, every point with a filter box, environment and commands.
+/// Without gnuplot the charts are replaced by a sentence that names the package.
 [[nodiscard]] std::string render_html(const HtmlReport& report);
 
 /// A table whose columns of numbers are set right; `id` for style and scripts.
 [[nodiscard]] std::string html_table(const Table& table, std::string_view id);
-/// An image of what the script draws; the alternative text says what can be seen in it. Without gnuplot a sentence.
+/// An image of what the script draws; the alternative text says what can be seen in it. Without gnuplot a
+/// sentence.
 [[nodiscard]] std::string html_chart(const std::function<std::string()>& script,
                                      std::string_view alternative);
 

@@ -125,7 +125,8 @@ void use_tera(Table& table) {
   }
 }
 
-/// Whether a column is worth a person's eye: not where every record has nothing, no forced number or no trouble.
+/// Whether a column is worth a person's eye: not where every record has nothing, no forced number or no
+/// trouble.
 bool tells(std::span<const BenchRecord> records, const RecordField& field) {
   return std::ranges::any_of(records, [&](const BenchRecord& record) {
     const Cell cell = get(record, field);
@@ -190,7 +191,8 @@ std::vector<std::size_t> telling_axes(std::span<const BenchRecord> records) {
 }
 
 void sort_by_axes(std::vector<BenchRecord>& records) {
-  // Numbers before text, whose order is no order of lengths ("2k" < "512"); the backend last: rivals stand together.
+  // Numbers before text, whose order is no order of lengths ("2k" < "512"); the backend last: rivals stand
+  // together.
   const std::vector<Column> axes = axis_columns();
   const auto batch = std::ranges::find(axes, "batch", &Column::key) - axes.begin();
   const auto order = [batch](const BenchRecord& record) {

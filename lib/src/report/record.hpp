@@ -12,8 +12,9 @@
 
 #include "report/table.hpp"
 
-/// One measured point of a sweep and the file it lives in: JSON Lines, one object a line, appended as points finish.
-/// Schema version 1. A reader refuses a higher version; within one, keys are only added and unknown ones are ignored.
+/// One measured point of a sweep and the file it lives in: JSON Lines, one object a line, appended as points
+/// finish. Schema version 1. A reader refuses a higher version; within one, keys are only added and unknown
+/// ones are ignored.
 namespace mla::report {
 
 inline constexpr int kRecordSchema = 1;
@@ -88,11 +89,13 @@ struct RunFile {
   std::vector<BenchRecord> records;
   std::vector<std::string> warnings;  ///< e.g. a last line cut off by a crash
 };
-/// Throws kIo, or kParse naming file and line: malformed JSON (but for an unfinished last line), a wrong type, a newer schema.
+/// Throws kIo, or kParse naming file and line: malformed JSON (but for an unfinished last line), a wrong
+/// type, a newer schema.
 [[nodiscard]] RunFile read_run(const std::filesystem::path& file);
 [[nodiscard]] RunFile parse_run(std::string_view text, std::string_view origin);
 
-/// What a record was measured at, axis by axis ("backend", "heads", "batch", "kv", "window", ...): columns and their cells.
+/// What a record was measured at, axis by axis ("backend", "heads", "batch", "kv", "window", ...): columns
+/// and their cells.
 [[nodiscard]] std::vector<Column> axis_columns();
 [[nodiscard]] std::vector<Cell> axis_cells(const BenchRecord& record);
 /// Indices of the axis columns worth a person's eye: no forced splits and threads where nobody forced any.
@@ -100,8 +103,8 @@ struct RunFile {
 /// By the axes of the shape, then the rest, the backend last, so that rivals stand together.
 void sort_by_axes(std::vector<BenchRecord>& records);
 
-/// The columns of a result table, one truth for terminal, CSV, Markdown and JSON. `all`: also those only of interest to
-/// programs (raw identity, intervals, command).
+/// The columns of a result table, one truth for terminal, CSV, Markdown and JSON. `all`: also those only of
+/// interest to programs (raw identity, intervals, command).
 [[nodiscard]] Table record_table(std::span<const BenchRecord> records, bool all);
 
 }  // namespace mla::report

@@ -54,7 +54,8 @@ struct RenderOptions {
 };
 
 /// Text ends with a newline. CSV prints the tables one after another, each with its header line, headline and
-/// notes left out; HTML is one page that needs no network; JSON is one object with "schema_version", "kind", facts and tables as arrays of objects.
+/// notes left out; HTML is one page that needs no network; JSON is one object with "schema_version", "kind",
+/// facts and tables as arrays of objects.
 [[nodiscard]] std::string render(const Document& document, Format format, const RenderOptions& options = {});
 
 /// 1234567 -> "1,234,567".

@@ -10,11 +10,12 @@
 
 namespace mla::report {
 
-/// A selection of table rows: "window=4k,kv>=32k,backend!=cpu-expanded"; all conditions must hold. Operators = != < <= > >=;
-/// numbers may end in k or m (1024-based); text is compared as text, and only with = and !=.
+/// A selection of table rows: "window=4k,kv>=32k,backend!=cpu-expanded"; all conditions must hold. Operators
+/// = != < <= > >=; numbers may end in k or m (1024-based); text is compared as text, and only with = and !=.
 class Where {
  public:
-  /// Throws kInvalidArgument naming the part: no operator, a column the table has not (with a suggestion), < on a text.
+  /// Throws kInvalidArgument naming the part: no operator, a column the table has not (with a suggestion), <
+  /// on a text.
   Where(std::string_view text, const std::vector<Column>& columns);
   [[nodiscard]] bool matches(const std::vector<Cell>& row) const;
 

@@ -7,8 +7,9 @@
 
 namespace mla::run {
 
-/// The backend of a point: one of the build or a plug-in by name, or "peer:FILE", a kernel in another process that is started
-/// at the first call and lives as long as the program. Throws as get_backend and PeerBackend do.
+/// The backend of a point: one of the build or a plug-in by name, or "peer:FILE", a kernel in another process
+/// that is started at the first call and lives as long as the program. Throws as get_backend and PeerBackend
+/// do.
 [[nodiscard]] const Backend& backend_named(const std::string& name);
 
 /// The peer behind a backend, or null.

@@ -21,8 +21,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// The best rate of several tries: goes on while tries still find a better one, because on a busy machine the first may all be
-/// poor, and a ceiling is what is possible.
+/// The best rate of several tries: goes on while tries still find a better one, because on a busy machine the
+/// first may all be poor, and a ceiling is what is possible.
 template <class Try>
 double best_rate(const Try& rate_once) {
   const auto start = Clock::now();

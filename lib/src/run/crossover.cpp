@@ -33,7 +33,8 @@ class Line {
   const std::function<bool(CrossoverPoint&)>& measure_;
 };
 
-/// The whole number nearest to the geometric mean, strictly between; 0 if there is none or the two are near enough.
+/// The whole number nearest to the geometric mean, strictly between; 0 if there is none or the two are near
+/// enough.
 std::int64_t between(std::int64_t low, std::int64_t high, double resolution) {
   if (static_cast<double>(high) <= static_cast<double>(low) * resolution || high - low < 2) return 0;
   const double mean = std::sqrt(static_cast<double>(low) * static_cast<double>(high));

@@ -28,9 +28,10 @@ struct Crossover {
   std::vector<CrossoverPoint> points;  ///< all measured, by x
 };
 
-/// Bisects [low, high] (1 <= low < high) geometrically. Points where the intervals overlap belong to neither side: both borders
-/// of that zone are narrowed until neighbours are within `resolution` of each other (1.05: 5 %). Assumes one crossing.
-/// `measure` returns false to give up. Throws kInvalidArgument for an empty range.
+/// Bisects [low, high] (1 <= low < high) geometrically. Points where the intervals overlap belong to neither
+/// side: both borders of that zone are narrowed until neighbours are within `resolution` of each other (1.05:
+/// 5 %). Assumes one crossing. `measure` returns false to give up. Throws kInvalidArgument for an empty
+/// range.
 [[nodiscard]] Crossover find_crossover(std::int64_t low, std::int64_t high, double resolution,
                                        const std::function<bool(CrossoverPoint&)>& measure);
 

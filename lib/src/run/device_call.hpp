@@ -12,9 +12,10 @@
 
 namespace mla::run {
 
-/// What is timed at a point, planned: the attention alone; or the whole step of a layer's attention: new rows are normalised,
-/// rotated and written into the cache, the query is absorbed, attended with, projected up. A backend that takes head space
-/// does its own absorbing (or expanding); around one that takes only latent space the two projections are put.
+/// What is timed at a point, planned: the attention alone; or the whole step of a layer's attention: new rows
+/// are normalised, rotated and written into the cache, the query is absorbed, attended with, projected up. A
+/// backend that takes head space does its own absorbing (or expanding); around one that takes only latent
+/// space the two projections are put.
 class DeviceCall {
  public:
   /// Whether the backend can do it at all; if not, its sentence.

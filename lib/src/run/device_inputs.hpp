@@ -22,12 +22,14 @@ struct Rotation {
 };
 /// Device bytes of one set: cache rows and weights.
 [[nodiscard]] double set_bytes(const AttentionShape& shape);
-/// Enough sets that what the calls of one round read is four times the L2, two at least, as far as `budget` bytes reach.
+/// Enough sets that what the calls of one round read is four times the L2, two at least, as far as `budget`
+/// bytes reach.
 [[nodiscard]] Rotation cold_rotation(const AttentionShape& shape, std::int64_t l2_bytes, double budget);
 
-/// Inputs of a call in a GPU's memory, made there: random numbers (mla/device_bench.hpp) in a paged pool whose blocks are
-/// handed out in random order. Sets differ in their blocks and weights; queries, lengths and outputs are shared, as a model's
-/// previous kernel has just written the query. Everything is a function of shape, seed and number of sets.
+/// Inputs of a call in a GPU's memory, made there: random numbers (mla/device_bench.hpp) in a paged pool
+/// whose blocks are handed out in random order. Sets differ in their blocks and weights; queries, lengths and
+/// outputs are shared, as a model's previous kernel has just written the query. Everything is a function of
+/// shape, seed and number of sets.
 class DeviceInputs final : public SampleInputs {
  public:
   /// `step`: with what the cache write of a whole step needs, too.

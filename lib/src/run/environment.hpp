@@ -11,8 +11,8 @@ namespace mla::run {
 /// Now in UTC, "2026-08-22T10:11:12Z".
 [[nodiscard]] std::string utc_now();
 
-/// What a reader needs to judge the numbers of this run: program and compiler, processor, caches, threads, load, the
-/// ceilings, the command. Never the whole environment, never user or host name.
+/// What a reader needs to judge the numbers of this run: program and compiler, processor, caches, threads,
+/// load, the ceilings, the command. Never the whole environment, never user or host name.
 [[nodiscard]] report::Environment capture_environment(const std::string& command, int threads,
                                                       const HostCeilings& ceilings);
 

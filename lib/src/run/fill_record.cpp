@@ -11,7 +11,8 @@
 namespace mla::run {
 namespace {
 
-/// Faster than the ceilings by more than they vary: they were measured too low, or the work is counted too high.
+/// Faster than the ceilings by more than they vary: they were measured too low, or the work is counted too
+/// high.
 constexpr double kAboveFloor = 1.05;
 
 }  // namespace

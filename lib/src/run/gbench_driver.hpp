@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-/// Google Benchmark as the engine that walks the points: it filters them by name, runs them in order and writes its own
-/// JSON, which its compare.py reads. One iteration is one whole adaptive measurement of ours, whose median is the
-/// iteration's time.
+/// Google Benchmark as the engine that walks the points: it filters them by name, runs them in order and
+/// writes its own JSON, which its compare.py reads. One iteration is one whole adaptive measurement of ours,
+/// whose median is the iteration's time.
 namespace mla::run {
 
 /// What a point gave Google Benchmark.
@@ -31,10 +31,12 @@ struct DriverOptions {
   std::filesystem::path json_out;  ///< empty: none
 };
 
-/// How many points the filter lets through. Throws kInvalidArgument for a filter that is no regular expression.
+/// How many points the filter lets through. Throws kInvalidArgument for a filter that is no regular
+/// expression.
 [[nodiscard]] std::size_t count_matching(std::span<const DriverPoint> points, const DriverOptions& options);
 
-/// Runs them. An exception of a point ends the walk and is thrown on. Throws kIo if json_out cannot be written.
+/// Runs them. An exception of a point ends the walk and is thrown on. Throws kIo if json_out cannot be
+/// written.
 void drive(std::span<const DriverPoint> points, const DriverOptions& options);
 
 }  // namespace mla::run

@@ -36,12 +36,13 @@ class GpuBench {
   /// One sentence about the ceilings.
   [[nodiscard]] std::string ceilings_text() const;
 
-  /// Verifies a point of a device backend and, if it is right, times it: graph replays over rotating inputs. Fills `record`;
-  /// throws kUnsupported where the backend refuses.
+  /// Verifies a point of a device backend and, if it is right, times it: graph replays over rotating inputs.
+  /// Fills `record`; throws kUnsupported where the backend refuses.
   void measure(const Backend& backend, const spec::SweepPoint& point, const spec::Measure& measure,
                const std::function<bool()>& stop, report::BenchRecord& record);
 
-  /// The same for a kernel in another process that computes on this GPU: it gets the inputs through files and times itself.
+  /// The same for a kernel in another process that computes on this GPU: it gets the inputs through files and
+  /// times itself.
   void measure_peer(const peer::PeerBackend& backend, const spec::SweepPoint& point,
                     const spec::Measure& measure, report::BenchRecord& record);
 

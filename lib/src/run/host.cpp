@@ -71,7 +71,8 @@ void CacheFlusher::flush() {
   const std::size_t share = size_ / static_cast<std::size_t>(threads_);
   on_threads(threads_, [&](int t) {
     unsigned char* part = buffer_.get() + share * static_cast<std::size_t>(t);
-    // Writing makes the lines dirty: they must be evicted by later data, and nothing of the old data survives them.
+    // Writing makes the lines dirty: they must be evicted by later data, and nothing of the old data survives
+    // them.
     for (std::size_t i = 0; i < share; i += kLine) ++part[i];
   });
 }

@@ -18,8 +18,8 @@ namespace mla::run {
 /// Average number of runnable threads over the last minute.
 [[nodiscard]] std::optional<double> load_average();
 
-/// Makes a next call find nothing of its data in the caches: every thread walks its share of a buffer of twice the last
-/// level cache.
+/// Makes a next call find nothing of its data in the caches: every thread walks its share of a buffer of
+/// twice the last level cache.
 class CacheFlusher {
  public:
   explicit CacheFlusher(int threads);
@@ -31,8 +31,8 @@ class CacheFlusher {
   std::unique_ptr<unsigned char[]> buffer_;
 };
 
-/// What this host reached when it was asked: the ceilings of every CPU row, measured in the same run. Best of several tries
-/// each, because a ceiling is what is possible.
+/// What this host reached when it was asked: the ceilings of every CPU row, measured in the same run. Best of
+/// several tries each, because a ceiling is what is possible.
 struct HostCeilings {
   double read_bytes_per_s = 0;  ///< all threads reading memory, far beyond the caches
   double f32_flops =

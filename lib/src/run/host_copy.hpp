@@ -11,7 +11,8 @@
 
 namespace mla::run {
 
-/// A call's arguments copied from a GPU's memory to this host's, for kernels in other processes. Tensors must be packed.
+/// A call's arguments copied from a GPU's memory to this host's, for kernels in other processes. Tensors must
+/// be packed.
 class HostCopy {
  public:
   HostCopy(const AttentionShape& shape, const AttentionArgs& args, DeviceMemory& memory);

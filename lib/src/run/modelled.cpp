@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::string_view kPrefix = "model-";
 
-/// The type whose peak bounds the arithmetic: that of the query, or of a cache that multiplies as it lies (plain fp8 with an fp8
-/// query). Formats that are decoded first multiply in the query's type.
+/// The type whose peak bounds the arithmetic: that of the query, or of a cache that multiplies as it lies
+/// (plain fp8 with an fp8 query). Formats that are decoded first multiply in the query's type.
 std::string_view arithmetic_type(const AttentionShape& shape) {
   return shape.q_dtype == DType::kE4M3 && shape.cache == CacheFormat::kFp8 ? name_of(DType::kE4M3)
          : shape.q_dtype == DType::kE4M3                                   ? name_of(DType::kBF16)

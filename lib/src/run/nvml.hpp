@@ -15,8 +15,8 @@ struct CardState {
   std::uint64_t slowed_by = 0;  ///< NVML's clock event reasons
 };
 
-/// Reasons that lower the clock below what was asked for, as words: "power", "thermal", "power-brake", "sync"; several are
-/// joined by '+'. Idleness and clocks set by a user are none.
+/// Reasons that lower the clock below what was asked for, as words: "power", "thermal", "power-brake",
+/// "sync"; several are joined by '+'. Idleness and clocks set by a user are none.
 [[nodiscard]] std::string slowdown_words(std::uint64_t reasons);
 
 /// Facts that stay.

@@ -41,8 +41,8 @@ double estimated_bytes(const AttentionShape& shape) {
   const double weights =
       shape.space == QuerySpace::kHead ? heads * d.kv_lora_rank * (d.qk_nope_head_dim + d.v_head_dim) : 0;
   const double queries = tokens * heads * std::max(d.head_width(), d.latent_width());
-  // Each number as a double for the reference, then encoded once on the host and once where the backend reads it; a third of
-  // the cache's blocks is left unused between the others.
+  // Each number as a double for the reference, then encoded once on the host and once where the backend reads
+  // it; a third of the cache's blocks is left unused between the others.
   const auto cache_row = static_cast<double>(cache_layout(shape.cache, d).bytes_per_token());
   const auto element = static_cast<double>(size_of(shape.q_dtype));
   return keys * (8.0 * d.latent_width() + 3 * cache_row) + (weights + queries) * (8 + 2 * element) +

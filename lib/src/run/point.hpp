@@ -33,7 +33,8 @@ struct PreparedShape {
 /// Whether a point can be measured: on `gpu` (null: there is none) for a device backend, else on this host.
 [[nodiscard]] Support supports_here(const Backend& backend, const spec::SweepPoint& point, const Device* gpu);
 
-/// Measures points one after another: CPU backends on this host, device backends on `gpu` (null: there is none).
+/// Measures points one after another: CPU backends on this host, device backends on `gpu` (null: there is
+/// none).
 class PointRunner {
  public:
   PointRunner(const spec::Measure& measure, const HostCeilings& ceilings, double memory_limit,

@@ -54,8 +54,8 @@ std::vector<int> sample_heads(int num_heads, std::uint64_t seed) {
   return heads;
 }
 
-/// Cuts both lists to what fits the budget of the dearer form: tokens first, then heads, one of each at least. Of two heads
-/// the first and the last are kept.
+/// Cuts both lists to what fits the budget of the dearer form: tokens first, then heads, one of each at
+/// least. Of two heads the first and the last are kept.
 void make_affordable(const AttentionShape& shape, std::vector<Token>& tokens, std::vector<int>& heads) {
   const MlaDims& d = shape.dims;
   const double per_key = shape.space == QuerySpace::kHead

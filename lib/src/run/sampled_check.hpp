@@ -48,16 +48,17 @@ struct SampleOutputs {
   std::function<double(std::int64_t row)> lse;  ///< empty: there is none
 };
 
-/// Some (token, head) rows of a call and what the fp64 reference says about them: the first token of the first request, the
-/// last token of the last one, then random ones, on the first, the last and two random heads, as many as the reference can
-/// compute within a second or two, at least one. Made once for all backends that get the same inputs.
+/// Some (token, head) rows of a call and what the fp64 reference says about them: the first token of the
+/// first request, the last token of the last one, then random ones, on the first, the last and two random
+/// heads, as many as the reference can compute within a second or two, at least one. Made once for all
+/// backends that get the same inputs.
 class SampledCheck {
  public:
   explicit SampledCheck(const SampleInputs& inputs);
   /// A shape of the same kind with the sampled rows alone.
   [[nodiscard]] const AttentionShape& shape() const noexcept { return shape_; }
-  /// Limits are those of mla-verify, from where the call rounds; in head space the reference is the form that `strategy` is
-  /// not.
+  /// Limits are those of mla-verify, from where the call rounds; in head space the reference is the form that
+  /// `strategy` is not.
   [[nodiscard]] CheckResult judge(std::string_view strategy, const RoundingProfile& rounding,
                                   const SampleOutputs& outputs);
 

@@ -69,7 +69,8 @@ void RecordStore::append(std::string_view line) {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int reason = errno;
-      // Half a line would be worse than none. If even that fails, readers leave out a last line without its end.
+      // Half a line would be worse than none. If even that fails, readers leave out a last line without its
+      // end.
       [[maybe_unused]] const int shortened = ftruncate(fd_, before);
       errno = reason;
       fail("write");

@@ -79,7 +79,8 @@ class Walk {
   PointRunner runner_;
 };
 
-/// Every point once a repetition, round after round, without those that are done. `walk` may be null to count only.
+/// Every point once a repetition, round after round, without those that are done. `walk` may be null to count
+/// only.
 std::vector<DriverPoint> driver_points(const spec::Sweep& sweep, const SweepOptions& options, Walk* walk) {
   std::vector<DriverPoint> points;
   for (int repetition = 0; repetition < sweep.measure.repetitions; ++repetition) {

@@ -15,8 +15,8 @@
 
 namespace mla::run {
 
-/// Name of a point for filters and for Google Benchmark's JSON: "cpu-absorbed/decode/head/h16/...", splits, threads and
-/// caches behind.
+/// Name of a point for filters and for Google Benchmark's JSON: "cpu-absorbed/decode/head/h16/...", splits,
+/// threads and caches behind.
 [[nodiscard]] std::string point_name(const spec::SweepPoint& point);
 
 struct SweepOptions {
@@ -45,11 +45,12 @@ struct SweepOutcome {
 /// What marks a point of a repetition as measured.
 [[nodiscard]] std::string done_key(const report::BenchRecord& record);
 
-/// The points of all repetitions that the filter lets through and that are not done yet. Unsupported ones count.
+/// The points of all repetitions that the filter lets through and that are not done yet. Unsupported ones
+/// count.
 [[nodiscard]] std::size_t count_points(const spec::Sweep& sweep, const SweepOptions& options);
 
-/// Measures a sweep through Google Benchmark: all points, then all again for each further repetition. An interrupt ends it
-/// after the sample in flight; that point's record is not kept.
+/// Measures a sweep through Google Benchmark: all points, then all again for each further repetition. An
+/// interrupt ends it after the sample in flight; that point's record is not kept.
 [[nodiscard]] SweepOutcome run_sweep(const spec::Sweep& sweep, const HostCeilings& ceilings,
                                      const SweepOptions& options, const SweepHooks& hooks);
 
