@@ -41,7 +41,8 @@ CLI::Option* backends(CLI::App& app, std::string& value) {
 
 CLI::Option* plugins(CLI::App& app, std::vector<std::string>& files) {
   return app
-      .add_option("--plugin", files, "Add the backend of a shared object that speaks mla/plugin.h; may be repeated")
+      .add_option("--plugin", files,
+                  "Add the backend of a shared object that speaks mla/plugin.h; may be repeated")
       ->type_name("FILE")
       ->allow_extra_args(false)
       ->group("Backends");
@@ -55,15 +56,15 @@ double parse_seconds(const std::string& text, const char* name) {
   const double factor = unit.empty() || unit == "s" ? 1 : unit == "m" ? 60 : unit == "h" ? 3600 : 0;
   if (error != std::errc() || factor == 0 || !(value > 0 && value * factor <= 1e6)) {
     throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} is '{}', but must be a time such as 90s, 10m or 2h, at most 1e6 seconds", name, text));
+                fmt::format("{} is '{}', but must be a time such as 90s, 10m or 2h, at most 1e6 seconds",
+                            name, text));
   }
   return value * factor;
 }
 
 void add_timeout(CLI::App& app, double& seconds) {
   app.add_option_function<std::string>(
-         "--timeout",
-         [&seconds](const std::string& text) { seconds = parse_seconds(text, "--timeout"); },
+         "--timeout", [&seconds](const std::string& text) { seconds = parse_seconds(text, "--timeout"); },
          "A call of a backend that takes longer is a hang and a failure")
       ->type_name("TIME")
       ->default_str("2m")
@@ -121,25 +122,29 @@ CLI::App* add_run(CLI::App& root, RunRequest& request) {
                  ->type_name("COUNT")
                  ->default_str("1")
                  ->group("Cases"));
-  cli::often(app->add_option_function<std::string>(
-                    "--time",
-                    [&request](const std::string& text) { request.fuzz_seconds = parse_seconds(text, "--time"); },
-                    "Random cases of the suite's kind for so long (90s, 10m, 2h) in place of the suite")
-                 ->type_name("TIME")
-                 ->group("Cases"));
-  cli::often(app->add_option("--replay", request.replay,
-                             "Run a reduced failure again, alone and in this process (debuggers, compute-sanitizer)")
-                 ->type_name("FILE")
-                 ->group("Failures"));
-  app->add_option("--repro", request.repro,
-                  "Where the reduced failure is written; with several failing backends, their names are added")
+  cli::often(
+      app->add_option_function<std::string>(
+             "--time",
+             [&request](const std::string& text) { request.fuzz_seconds = parse_seconds(text, "--time"); },
+             "Random cases of the suite's kind for so long (90s, 10m, 2h) in place of the suite")
+          ->type_name("TIME")
+          ->group("Cases"));
+  cli::often(
+      app->add_option("--replay", request.replay,
+                      "Run a reduced failure again, alone and in this process (debuggers, compute-sanitizer)")
+          ->type_name("FILE")
+          ->group("Failures"));
+  app->add_option(
+         "--repro", request.repro,
+         "Where the reduced failure is written; with several failing backends, their names are added")
       ->type_name("FILE")
       ->default_str(request.repro)
       ->group("Failures");
   app->add_flag("--no-shrink", request.no_shrink, "Leave failures as they are found")->group("Failures");
   add_timeout(*app, request.timeout);
-  app->add_flag("--in-process", request.in_process,
-                "Judge in this process: faster to debug, but a crash or hang of a backend is one of this program")
+  app->add_flag(
+         "--in-process", request.in_process,
+         "Judge in this process: faster to debug, but a crash or hang of a backend is one of this program")
       ->group("Failures");
   app->add_flag("--no-oracles", request.no_oracles,
                 "Leave out the checks that need no reference (see 'oracles')")
@@ -167,8 +172,8 @@ CLI::App* add_run(CLI::App& root, RunRequest& request) {
 }
 
 CLI::App* add_capabilities(CLI::App& root, CapabilitiesRequest& request) {
-  CLI::App* app = root.add_subcommand(
-      "capabilities", "What each backend says it supports, tried, and found true or false");
+  CLI::App* app = root.add_subcommand("capabilities",
+                                      "What each backend says it supports, tried, and found true or false");
   cli::set_examples(*app, {"mla-verify capabilities", "mla-verify capabilities --backends cpu-absorbed -o md",
                            "mla-verify capabilities --plugin ./mine.so --backends mine"});
   backends(*app, request.backends);

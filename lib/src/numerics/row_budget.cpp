@@ -109,8 +109,8 @@ class Row {
   [[nodiscard]] Term probabilities() const {
     if (stats_.num_keys == 1) return {ErrorSource::kProbabilities};  // its weight is exactly 1
     Term term =
-        random_term(ErrorSource::kProbabilities, limits_.sigmas, unit_roundoff(profile_.probabilities), stats_.max_p_round,
-                    stats_.rms_p_round, stats_.max_weighted_v, stats_.rms_weighted_v);
+        random_term(ErrorSource::kProbabilities, limits_.sigmas, unit_roundoff(profile_.probabilities),
+                    stats_.max_p_round, stats_.rms_p_round, stats_.max_weighted_v, stats_.rms_weighted_v);
     if (profile_.probabilities == DType::kF16) {  // what lies below half of f16's smallest denormal is lost
       term.max += keys_ * 0x1p-25 * stats_.max_weighted_v;
       term.rms += keys_ * 0x1p-25 * stats_.rms_weighted_v;
@@ -121,8 +121,8 @@ class Row {
   [[nodiscard]] Term partials() const {
     if (!rounds(profile_.partials, profile_.accumulate)) return {ErrorSource::kPartials};
     Term term = random_term(ErrorSource::kPartials, limits_.sigmas, unit_roundoff(profile_.partials),
-                            stats_.max_p_round + out_max_, stats_.rms_p_round + out_rms_, stats_.max_weighted_v,
-                            stats_.rms_weighted_v);
+                            stats_.max_p_round + out_max_, stats_.rms_p_round + out_rms_,
+                            stats_.max_weighted_v, stats_.rms_weighted_v);
     add_subnormal(term, profile_.partials, head_);
     return term;
   }
@@ -136,17 +136,17 @@ class Row {
     Term sum, store;
     if (absorbed_) {
       sum = systematic_term(ErrorSource::kProjection, sums * stats_.max_up_round, sums * stats_.rms_up_round);
-      store = random_term(ErrorSource::kProjection, limits_.sigmas, u, stats_.max_up_round, stats_.rms_up_round,
-                          stats_.max_up_dot, stats_.max_up_dot);
+      store = random_term(ErrorSource::kProjection, limits_.sigmas, u, stats_.max_up_round,
+                          stats_.rms_up_round, stats_.max_up_dot, stats_.max_up_dot);
     } else {
       sum = systematic_term(ErrorSource::kProjection, sums * (stats_.max_p_round + out_max_),
                             sums * (stats_.rms_p_round + out_rms_));
       // Equal values are rounded equally: what keys have in common errs together, however many there are.
       const double shared =
           stats_.max_weighted_v > 0 ? std::max(0.0, 1.0 - stats_.max_spread / stats_.max_weighted_v) : 0.0;
-      store = random_term(ErrorSource::kProjection, limits_.sigmas, u, stats_.max_p_round + shared * stats_.max_weighted_v,
-                          stats_.rms_p_round + shared * stats_.rms_weighted_v, stats_.max_weighted_v,
-                          stats_.rms_weighted_v);
+      store = random_term(
+          ErrorSource::kProjection, limits_.sigmas, u, stats_.max_p_round + shared * stats_.max_weighted_v,
+          stats_.rms_p_round + shared * stats_.rms_weighted_v, stats_.max_weighted_v, stats_.rms_weighted_v);
     }
     if (u > 0) add_subnormal(store, stored, absorbed_);
     store.max += sum.max;
@@ -159,9 +159,10 @@ class Row {
     if (!head_ && stats_.num_keys == 1) return {ErrorSource::kAccumulation};
     const double steps = unit_ * (limits_.sum_base + keys_ * limits_.sum_per_key);
     // Sums of single-precision subnormals lose half a place of those at every addition, however small they are.
-    const double tiny = profile_.accumulate == DType::kF64
-                            ? 0.0
-                            : limits::kTiniest * (limits_.sum_base + keys_ + (head_ ? dims_.kv_lora_rank : 0));
+    const double tiny =
+        profile_.accumulate == DType::kF64
+            ? 0.0
+            : limits::kTiniest * (limits_.sum_base + keys_ + (head_ ? dims_.kv_lora_rank : 0));
     return systematic_term(ErrorSource::kAccumulation, tiny + steps * (out_max_ + 2 * stats_.max_p_round),
                            tiny + steps * (out_rms_ + 2 * stats_.rms_p_round));
   }
@@ -178,7 +179,9 @@ class Row {
   }
 
   /// How far the rounding errors of `steps` additions walk, in units of u times the largest partial sum.
-  [[nodiscard]] double walk(double steps) const { return limits_.sigmas * limits::kUniform * std::sqrt(steps); }
+  [[nodiscard]] double walk(double steps) const {
+    return limits_.sigmas * limits::kUniform * std::sqrt(steps);
+  }
 
   const Limits& limits_;
   const reference::RowStats& stats_;

@@ -55,7 +55,8 @@ struct SuiteRun {
 /// A fuzzer: random cases that are `wanted` until `seconds` are over, the i-th from seed + i.
 [[nodiscard]] SuiteRun run_fuzzer(const CaseSource& source, std::uint64_t seed, double seconds,
                                   const std::function<bool(const Case&)>& wanted,
-                                  std::span<const Participant> participants, const RunHooks& hooks, Judge& judge);
+                                  std::span<const Participant> participants, const RunHooks& hooks,
+                                  Judge& judge);
 
 /// The order of a summary: failures first, then by share of the budget, then what is not supported.
 [[nodiscard]] std::vector<const Verdict*> worst_first(const SuiteRun& run);

@@ -19,7 +19,8 @@ struct Finding {
 /// What a case shows, or nothing if it does not fail (it passes, or the backend refuses it).
 using Failing = std::function<std::optional<Finding>(const Case&)>;
 /// The same question put to a judge. `oracle` may be null: the case is compared with the reference.
-[[nodiscard]] Failing failing_on(Judge& judge, const Participant& participant, const Oracle* oracle, int repeats);
+[[nodiscard]] Failing failing_on(Judge& judge, const Participant& participant, const Oracle* oracle,
+                                 int repeats);
 
 struct ShrinkOptions {
   int most_tries = 2000;
