@@ -26,13 +26,13 @@ struct RunRequest {
   std::string suite = "quick";     ///< a name, or a file of cases
   std::vector<std::string> cases;  ///< given as text; then no suite is run
   std::string backends = "all";
-  std::vector<std::string> plugins;  ///< shared objects with backends
-  std::vector<std::string> peers;    ///< command lines of kernels in other processes
-  std::string filter;                ///< regular expression over the cases' texts
+  std::vector<std::string> plugins;   ///< shared objects with backends
+  std::vector<std::string> peers;     ///< command lines of kernels in other processes
+  std::string filter;                 ///< regular expression over the cases' texts
   std::optional<std::uint64_t> seed;  ///< default: 1, or the clock for a fuzzer
   double fuzz_seconds = 0;            ///< > 0: random cases for so long in place of the suite's
-  int show = 20;     ///< passing cases shown in a table
-  int repeats = 50;  ///< of the oracle that wants equal bits
+  int show = 20;                      ///< passing cases shown in a table
+  int repeats = 50;                   ///< of the oracle that wants equal bits
   bool list_cases = false;
   bool fail_fast = false;
   bool no_oracles = false;

@@ -89,16 +89,19 @@ std::string run_html(const report::Document& document, const RunResult& result) 
   for (const auto& [key, value] : document.facts) facts.rows.push_back({key, value});
   body += report::html_table(facts, "facts") + error_strips(result.cases);
   for (const report::Table& table : document.tables) {
-    body += fmt::format("<h2>{}</h2>\n{}", report::html_escaped(table.title), report::html_table(table, table.name));
+    body += fmt::format("<h2>{}</h2>\n{}", report::html_escaped(table.title),
+                        report::html_table(table, table.name));
   }
   if (!document.notes.empty()) {
     body += "<h2>Notes</h2>\n<ul>\n";
-    for (const std::string& note : document.notes) body += fmt::format("<li>{}</li>\n", report::html_escaped(note));
+    for (const std::string& note : document.notes)
+      body += fmt::format("<li>{}</li>\n", report::html_escaped(note));
     body += "</ul>\n";
   }
   return fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>mla-verify run</title>\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>mla-verify "
+      "run</title>\n"
       "<style>{}</style>\n</head>\n<body>\n{}</body>\n</html>\n",
       report::kHtmlStyle, body);
 }

@@ -22,7 +22,8 @@ constexpr std::chrono::duration<double> kPatience{180};
 std::string repro_path(const std::string& path, const std::string& backend, bool only) {
   if (only) return path;
   std::string name = backend;
-  std::ranges::replace_if(name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '.'; }, '-');
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return std::isalnum(c) == 0 && c != '.'; }, '-');
   const std::filesystem::path p(path);
   return (p.parent_path() / fmt::format("{}-{}{}", p.stem().string(), name, p.extension().string())).string();
 }
@@ -82,7 +83,8 @@ std::vector<WrittenRepro> reduce_failures(const RunRequest& request, const verif
     repro.c = shrunk.c;
     repro.finding = shrunk.finding.reason;
     repro.version = build_info().version;
-    for (const std::string& file : request.plugins) repro.plugins.push_back(std::filesystem::absolute(file).string());
+    for (const std::string& file : request.plugins)
+      repro.plugins.push_back(std::filesystem::absolute(file).string());
     const std::string path = repro_path(request.repro, repro.backend, failures.size() == 1);
     verify::write_file(path, verify::to_json(repro, path));
     written.push_back({repro, path, shrunk.tried, shrunk.stopped});

@@ -61,7 +61,8 @@ std::function<bool(const verify::Case&)> make_filter(const std::string& pattern)
   }
 }
 
-void apply_filter(Suite& suite, const std::function<bool(const verify::Case&)>& wanted, const std::string& pattern) {
+void apply_filter(Suite& suite, const std::function<bool(const verify::Case&)>& wanted,
+                  const std::string& pattern) {
   std::erase_if(suite.cases, [&](const verify::Case& c) { return !wanted(c); });
   if (suite.cases.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -107,7 +108,8 @@ int run(const RunRequest& request) {
   if (!fuzzing) apply_filter(suite, wanted, request.filter);
   if (request.list_cases) {
     if (fuzzing) {
-      throw Error(ErrorCode::kInvalidArgument, "--list-cases lists a suite, but the cases of --time are made as they are run");
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--list-cases lists a suite, but the cases of --time are made as they are run");
     }
     print_cases(suite);
     return cli::kOk;
@@ -139,15 +141,16 @@ int run(const RunRequest& request) {
     if (go_on && fuzzing) {
       std::vector<const Backend*> backends;
       for (const verify::Participant& p : participants.ready) backends.push_back(p.backend);
-      result.cases = verify::run_fuzzer(verify::suite_source(request.suite, backends), seed, request.fuzz_seconds,
-                                        wanted, participants.ready, hooks, *judge);
+      result.cases = verify::run_fuzzer(verify::suite_source(request.suite, backends), seed,
+                                        request.fuzz_seconds, wanted, participants.ready, hooks, *judge);
     } else if (go_on) {
       result.cases = verify::run_suite(suite.cases, participants.ready, hooks, *judge);
     }
   }
   const bool stopped = result.cases.stopped || result.oracles.stopped;
   if (!request.no_shrink && !stopped) result.repros = reduce_failures(request, participants, result, *judge);
-  if (!request.junit.empty()) verify::write_file(request.junit, verify::to_junit(result.cases, result.oracles, suite.name));
+  if (!request.junit.empty())
+    verify::write_file(request.junit, verify::to_junit(result.cases, result.oracles, suite.name));
   const report::Document document =
       run_document(suite, participants, result, static_cast<std::size_t>(request.show));
   if (!request.html.empty()) verify::write_file(request.html, run_html(document, result));

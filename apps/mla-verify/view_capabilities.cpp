@@ -30,7 +30,8 @@ report::Table aspects_table(const verify::CapabilityRun& run) {
   for (std::size_t i = 0; i < run.list.size(); ++i) {
     const Capability& c = run.list[i];
     levels[!c.true_claim ? 2 : c.claimed ? 0 : 1].push_back(c.level);
-    if (i + 1 == run.list.size() || run.list[i + 1].aspect != c.aspect || run.list[i + 1].backend != c.backend)
+    if (i + 1 == run.list.size() || run.list[i + 1].aspect != c.aspect ||
+        run.list[i + 1].backend != c.backend)
       flush(c);
   }
   return table;
@@ -40,19 +41,20 @@ report::Table details_table(const verify::CapabilityRun& run) {
   report::Table table;
   table.name = "refusals";
   table.title = "What is refused or untrue, and why";
-  table.columns = {{"backend", "backend"}, {"aspect", "aspect"}, {"level", "level"}, {"answer", "answer"},
-                   {"detail", "detail"},   {"case", "case"}};
+  table.columns = {{"backend", "backend"}, {"aspect", "aspect"}, {"level", "level"},
+                   {"answer", "answer"},   {"detail", "detail"}, {"case", "case"}};
   for (const Capability& c : run.list) {
     if (c.claimed && c.true_claim) continue;
-    table.rows.push_back({c.backend, c.aspect, c.level, std::string(c.true_claim ? "refuses" : "UNTRUE"), c.detail,
-                          to_text(c.c)});
+    table.rows.push_back({c.backend, c.aspect, c.level, std::string(c.true_claim ? "refuses" : "UNTRUE"),
+                          c.detail, to_text(c.c)});
   }
   return table;
 }
 
 }  // namespace
 
-report::Document capabilities_document(const verify::CapabilityRun& run, const verify::Participants& participants) {
+report::Document capabilities_document(const verify::CapabilityRun& run,
+                                       const verify::Participants& participants) {
   report::Document document;
   document.kind = "verify.capabilities";
   const auto asked = static_cast<std::int64_t>(run.list.size());

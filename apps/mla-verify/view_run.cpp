@@ -114,12 +114,13 @@ report::Table repros_table(std::span<const WrittenRepro> repros) {
   report::Table table;
   table.name = "reduced";
   table.title = "Failures reduced to the smallest that still fails in the same way";
-  table.columns = {{"backend", "backend"}, {"failure", "failure"}, {"oracle", "oracle"}, {"case", "case"},
-                   {"finding", "finding"}, {"tried", "tried"},     {"smallest", "smallest"}, {"file", "file"}};
+  table.columns = {{"backend", "backend"},   {"failure", "failure"}, {"oracle", "oracle"},
+                   {"case", "case"},         {"finding", "finding"}, {"tried", "tried"},
+                   {"smallest", "smallest"}, {"file", "file"}};
   for (const WrittenRepro& r : repros) {
     table.rows.push_back({r.repro.backend, std::string(name_of(r.repro.failure)),
-                          r.repro.oracle.empty() ? Cell(std::string("-")) : Cell(r.repro.oracle), to_text(r.repro.c),
-                          r.repro.finding, std::int64_t{r.tried},
+                          r.repro.oracle.empty() ? Cell(std::string("-")) : Cell(r.repro.oracle),
+                          to_text(r.repro.c), r.repro.finding, std::int64_t{r.tried},
                           std::string(r.stopped ? "not known: stopped" : "yes"), r.path});
   }
   return table;
@@ -176,11 +177,11 @@ report::Document replay_document(const verify::Repro& repro, const Verdict& verd
   const bool same = fails && verdict.failure == repro.failure;
   report::Document document;
   document.kind = "verify.replay";
-  document.headline = {same    ? fmt::format("FAIL: it fails as before ({})", name_of(repro.failure))
-                       : fails ? fmt::format("FAIL: it fails otherwise ({}, before {})", name_of(verdict.failure),
-                                             name_of(repro.failure))
-                               : fmt::format("{}: it failed before ({})", name_of(verdict.outcome),
-                                             name_of(repro.failure))};
+  document.headline = {
+      same    ? fmt::format("FAIL: it fails as before ({})", name_of(repro.failure))
+      : fails ? fmt::format("FAIL: it fails otherwise ({}, before {})", name_of(verdict.failure),
+                            name_of(repro.failure))
+              : fmt::format("{}: it failed before ({})", name_of(verdict.outcome), name_of(repro.failure))};
   document.facts = {{"backend", repro.backend},
                     {"oracle", repro.oracle.empty() ? Cell() : Cell(repro.oracle)},
                     {"case", to_text(repro.c)},

@@ -21,7 +21,8 @@ std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
   options.timeout = timeout;
   options.command = {verify::own_program()};
   const std::vector<std::filesystem::path> configs = config_dirs();
-  if (!configs.empty()) options.command.insert(options.command.end(), {"--config-dir", configs.front().string()});
+  if (!configs.empty())
+    options.command.insert(options.command.end(), {"--config-dir", configs.front().string()});
   options.command.insert(options.command.end(), {"worker", "--backends", backends});
   for (const std::string& file : plugins) options.command.insert(options.command.end(), {"--plugin", file});
   return std::make_unique<verify::IsolatedJudge>(std::move(options));

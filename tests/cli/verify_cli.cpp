@@ -184,12 +184,13 @@ TEST_F(VerifyCli, EveryFormatAndJUnit) {
   expect_error({"run", "--case", kCase, "--junit", "/nonexistent/out.xml"}, 2, {"/nonexistent/out.xml"});
 }
 
-// ---- failures: reduced, written down, run again ------------------------------------------------------------------
+// ---- failures: reduced, written down, run again
+// ------------------------------------------------------------------
 
 /// Runs a mutant on a case, expects it to fail, and gives what was written.
 Json reduced(const std::string& mutant, const std::string& case_text, const fs::path& file) {
-  const RunResult r = verify({"run", "--backends", "mutant:" + mutant, "--case", case_text, "--repro", file.string(),
-                              "--timeout", "1s", "-o", "json"});
+  const RunResult r = verify({"run", "--backends", "mutant:" + mutant, "--case", case_text, "--repro",
+                              file.string(), "--timeout", "1s", "-o", "json"});
   EXPECT_EQ(r.exit_code, 1) << r.err;
   EXPECT_NE(r.out.find("mla-verify run --replay " + file.string()), std::string::npos) << r.out;
   std::ifstream in(file);
@@ -198,7 +199,8 @@ Json reduced(const std::string& mutant, const std::string& case_text, const fs::
 
 TEST_F(VerifyCli, AFailureIsReducedAndItsReplayFailsTheSameWay) {
   const fs::path file = dir_ / "repro.json";
-  const Json repro = reduced("drop-newest", "decode latent h8 l128 r16 p32 v48 q1s70_q3s33_q1s0 causal b16", file);
+  const Json repro =
+      reduced("drop-newest", "decode latent h8 l128 r16 p32 v48 q1s70_q3s33_q1s0 causal b16", file);
   EXPECT_EQ(repro.at("failure"), "error");
   EXPECT_EQ(repro.at("backend"), "mutant:drop-newest");
   // One request with one query and its only key, one head, every width at its least.
@@ -208,7 +210,8 @@ TEST_F(VerifyCli, AFailureIsReducedAndItsReplayFailsTheSameWay) {
   EXPECT_EQ(replay.exit_code, 1) << replay.err;
   EXPECT_EQ(Json::parse(replay.out).at("facts").at("same_failure"), true) << replay.out;
   // The same case on a sound backend passes: the fault is the kernel's.
-  const RunResult sound = verify({"run", "--backends", "cpu-absorbed", "--case", repro.at("case").get<std::string>()});
+  const RunResult sound =
+      verify({"run", "--backends", "cpu-absorbed", "--case", repro.at("case").get<std::string>()});
   EXPECT_EQ(sound.exit_code, 0) << sound.out;
 }
 
@@ -225,7 +228,8 @@ TEST_F(VerifyCli, ACrashIsAFailureAndIsReduced) {
 
 TEST_F(VerifyCli, AHangIsAFailureAndIsReduced) {
   const fs::path file = dir_ / "repro.json";
-  const Json repro = reduced("hang", "decode latent h2 l8 r0 p8 v8 q1s7 causal b16 q:f32 out:f32 cache:f32", file);
+  const Json repro =
+      reduced("hang", "decode latent h2 l8 r0 p8 v8 q1s7 causal b16 q:f32 out:f32 cache:f32", file);
   EXPECT_EQ(repro.at("failure"), "hang");
   EXPECT_TRUE(repro.at("case").get<std::string>().starts_with("decode latent h2 l1 r0 p1 v1 q1s6 "))
       << repro.at("case");
@@ -235,7 +239,8 @@ TEST_F(VerifyCli, AHangIsAFailureAndIsReduced) {
 }
 
 TEST_F(VerifyCli, TheOthersGoOnAfterACrash) {
-  const RunResult r = verify({"run", "--backends", "mutant:crash,cpu-absorbed", "--case", kCase, "--no-shrink"});
+  const RunResult r =
+      verify({"run", "--backends", "mutant:crash,cpu-absorbed", "--case", kCase, "--no-shrink"});
   EXPECT_EQ(r.exit_code, 1);
   EXPECT_NE(r.out.find("FAIL: 1 of 2 judged cases pass"), std::string::npos) << r.out;
 }
@@ -251,7 +256,8 @@ TEST_F(VerifyCli, ReproErrorsExitWithTwo) {
 }
 
 TEST_F(VerifyCli, AFuzzerSaysItsSeedAndRepeats) {
-  const Args args{"run", "--time", "1s", "--no-oracles", "--backends", "cpu-absorbed", "--filter", "h[12] ", "-o", "json"};
+  const Args args{"run",          "--time",   "1s",     "--no-oracles", "--backends",
+                  "cpu-absorbed", "--filter", "h[12] ", "-o",           "json"};
   const Json first = Json::parse(verify(args).out);
   const std::int64_t seed = first.at("facts").at("seed");
   EXPECT_GT(seed, 1'600'000'000'000'000) << "microseconds since 1970";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mla-verify layer on checkpoints in the shape of published ones: one file and shards, bf16 and fp8 with block scales, every
-// family's names; and a sentence for whatever may be wrong with one.
+// mla-verify layer on checkpoints in the shape of published ones: one file and shards, bf16 and fp8 with
+// block scales, every family's names; and a sentence for whatever may be wrong with one.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

@@ -132,7 +132,8 @@ TEST(RowBudget, RoundingOfPIsNeverMoreThanAllOneWay) {
 }
 
 TEST(RowBudget, EqualValuesAreRoundedEqually) {
-  // 300 keys of one value: expanded to bf16 they all err by the same amount, which their number does not average out.
+  // 300 keys of one value: expanded to bf16 they all err by the same amount, which their number does not
+  // average out.
   reference::RowStats stats = many_keys();
   stats.max_spread = stats.rms_spread = 0;
   stats.max_rms_dot = 0;  // exact scores: only the rounding of values is looked at
@@ -168,7 +169,8 @@ TEST(RowBudget, RowsWithoutStatisticsAreRefused) {
   EXPECT_THROW((void)row_budgets(want, {}, {}, latent_shape(DType::kF32), 1.0), Error);
 }
 
-// ---- compare_rows ---------------------------------------------------------------------------------------------
+// ---- compare_rows
+// ---------------------------------------------------------------------------------------------
 
 TEST(CompareRows, BudgetZeroWantsTheReferenceRounded) {
   const std::vector<double> want{1.0, 1.0 + 0x1p-10};
@@ -232,7 +234,8 @@ TEST(CompareRows, OneWrongRowAmongThousandsFailsAndIsNamed) {
   std::vector<RowBudget> budgets(rows);
   for (RowBudget& b : budgets) b.max = b.rms = 1e-3;
   got[1234 * width + 5] += 0.1;
-  const ErrorReport report = compare_rows(got, want, {}, {}, width, budgets, DType::kBF16, {4, {}, false, false, {}});
+  const ErrorReport report =
+      compare_rows(got, want, {}, {}, width, budgets, DType::kBF16, {4, {}, false, false, {}});
   EXPECT_EQ(report.failed_rows, 1);
   EXPECT_EQ(report.worst_row, 1234);
   EXPECT_EQ(report.worst_column, 5);
@@ -247,7 +250,8 @@ TEST(CompareRows, SizesThatDoNotFitAreRefused) {
   EXPECT_THROW((void)compare_rows(two, two, {}, {}, 2, budgets, DType::kF32), Error);
   EXPECT_THROW((void)compare_rows(two, two, two, {}, 1, budgets, DType::kF32), Error);
   EXPECT_THROW((void)compare_rows(two, two, {}, {}, 0, budgets, DType::kF32), Error);
-  EXPECT_THROW((void)compare_rows(two, two, {}, {}, 1, budgets, DType::kF32, {3, {}, false, false, {}}), Error);
+  EXPECT_THROW((void)compare_rows(two, two, {}, {}, 1, budgets, DType::kF32, {3, {}, false, false, {}}),
+               Error);
 }
 
 /// Rows whose error is random: P rounding of relative size `sigma` before a rounding to bf16.
@@ -289,7 +293,8 @@ TEST(CompareRows, AnIdealKernelIsNeverAccused) {
   }
 }
 
-/// All channels of a row move together by a normal number of `factor` standard deviations: as uneven as rows can be.
+/// All channels of a row move together by a normal number of `factor` standard deviations: as uneven as rows
+/// can be.
 ErrorReport compare_common_error(std::uint64_t seed, double factor, bool independent) {
   constexpr std::int64_t kRows = 1024;
   constexpr std::int64_t kWidth = 16;
@@ -322,25 +327,29 @@ TEST(CompareRows, PoolsNameTheHeadAndTheRequest) {
           round_to(DType::kBF16, s.want[static_cast<std::size_t>(r * 64 + c)] * 1.008);
     }
   }
-  const ErrorReport head = compare_rows(s.got, s.want, {}, {}, 64, s.budgets, DType::kBF16, {8, {}, true, false, {}});
+  const ErrorReport head =
+      compare_rows(s.got, s.want, {}, {}, 64, s.budgets, DType::kBF16, {8, {}, true, false, {}});
   EXPECT_EQ(head.pool, "head 3");
   EXPECT_FALSE(head.passed());
 
   s = simulate(1, 512, 64, kUsualSigma, 1.0, false);
   for (std::size_t i = 128 * 64; i < 256 * 64; ++i) s.got[i] = round_to(DType::kBF16, s.want[i] * 1.008);
   const std::vector<std::int32_t> cu{0, 16, 32, 64};  // tokens
-  const ErrorReport request = compare_rows(s.got, s.want, {}, {}, 64, s.budgets, DType::kBF16, {8, cu, true, false, {}});
+  const ErrorReport request =
+      compare_rows(s.got, s.want, {}, {}, 64, s.budgets, DType::kBF16, {8, cu, true, false, {}});
   EXPECT_EQ(request.pool, "request 1");
   EXPECT_FALSE(request.passed());
 }
 
 TEST(CompareRows, TruncationInPlaceOfRoundingIsABias) {
   const Simulated s = simulate(1, 64, 128, 0.0002, 1.0, true);
-  const ErrorReport report = compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, true, false, {}});
+  const ErrorReport report =
+      compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, true, false, {}});
   EXPECT_TRUE(report.biased);
   EXPECT_LT(report.magnitude_bias, -0.3);
   EXPECT_LT(std::abs(report.signed_bias), 0.05) << "values of both signs hide it from a plain mean";
-  const ErrorReport quiet = compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, false, false, {}});
+  const ErrorReport quiet =
+      compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, false, false, {}});
   EXPECT_FALSE(quiet.biased);
 }
 

@@ -83,7 +83,8 @@ TEST(ParseCases, LinesAreCountedAndCommentsSkipped) {
                ErrorCode::kParse, {"my.cases:2:", "nothing=1"});
 }
 
-// ---- pairwise ---------------------------------------------------------------------------------------------------
+// ---- pairwise
+// ---------------------------------------------------------------------------------------------------
 
 std::set<std::vector<int>> pairs_of(const PairwiseDesign& design) {
   std::set<std::vector<int>> pairs;
@@ -122,7 +123,8 @@ TEST(Pairwise, TheSameSeedGivesTheSameRows) {
   EXPECT_EQ(pairwise(levels, any, 7).rows, pairwise(levels, any, 7).rows);
 }
 
-// ---- suites -----------------------------------------------------------------------------------------------------
+// ---- suites
+// -----------------------------------------------------------------------------------------------------
 
 TEST(Suite, QuickHasWhatTheGridPromises) {
   const Suite suite = make_suite("quick", backends(), 1);

@@ -162,7 +162,8 @@ TEST(Golden, AFlippedBitIsSeenByTheHashAlone) {
   EXPECT_NE(failure_of(copy.check(), "file").find("SHA-256"), std::string::npos);
 }
 
-// ---- teeth: a layer that is computed differently must not pass ------------------------------------------------------
+// ---- teeth: a layer that is computed differently must not pass
+// ------------------------------------------------------
 
 TEST(GoldenTeeth, WrongScaleMasksAndEpsilon) {
   const auto spoiled = [](const char* set, const std::function<void(Json&)>& change) {
@@ -231,7 +232,8 @@ TEST(GoldenTeeth, ADroppedBias) {
   EXPECT_NE(failure_of(copy.check(), "seq0.c_kv_f32"), "");
 }
 
-// ---- files that cannot be trusted ---------------------------------------------------------------------------------
+// ---- files that cannot be trusted
+// ---------------------------------------------------------------------------------
 
 void expect_refused(const char* set, const std::function<void(Copy&)>& change, ErrorCode code,
                     const std::vector<std::string_view>& parts) {

@@ -75,7 +75,8 @@ TEST(RunCase, AKernelThatThrowsOrSpoilsItsInputFails) {
   EXPECT_NE(spoiled.reason.find("changed its input 'cache'"), std::string::npos) << spoiled.reason;
 }
 
-// ---- teeth ------------------------------------------------------------------------------------------------------
+// ---- teeth
+// ------------------------------------------------------------------------------------------------------
 
 /// The cheap half of the quick suite: enough to kill nearly all, in seconds.
 Suite small_suite() {
@@ -151,7 +152,8 @@ TEST(Oracles, CountNamesTheKeysThatWereSeen) {
   }
 }
 
-// ---- running suites ---------------------------------------------------------------------------------------------
+// ---- running suites
+// ---------------------------------------------------------------------------------------------
 
 TEST(RunSuite, CountsOrdersAndStops) {
   const EmulatedKernel good({"good", {}, 32, 1});

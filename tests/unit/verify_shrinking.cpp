@@ -67,12 +67,14 @@ TEST_P(Shrinks, APlantedFaultToAHandfulOfKeys) {
   }
 }
 
-// What each fault needs, by its definition: a window cut by one needs two keys, a mask that shows the future two
-// queries, the last head of a tile of 16 all 17 of them, the row behind a half-filled block one more key than it holds.
+// What each fault needs, by its definition: a window cut by one needs two keys, a mask that shows the future
+// two queries, the last head of a tile of 16 all 17 of them, the row behind a half-filled block one more key
+// than it holds.
 INSTANTIATE_TEST_SUITE_P(
     Mutants, Shrinks,
     testing::Values(
-        Planted{"drop-newest", "decode latent h8 l128 r16 p32 v48 q1s70_q3s33_q1s0_q2s2 causal b16 splits=3", 1, 2},
+        Planted{"drop-newest", "decode latent h8 l128 r16 p32 v48 q1s70_q3s33_q1s0_q2s2 causal b16 splits=3",
+                1, 2},
         Planted{"window-more", "decode latent h5 l64 r16 p32 v48 q1s70_q3s33 causal w9 sink2 b16", 1, 2},
         Planted{"mask-later", "decode latent h3 l64 r16 p32 v48 q4s70_q3s33 causal b16", 1, 2},
         Planted{"no-rotary", "decode latent h16 l128 r32 p32 v48 3q1s50 causal b16 permuted=no", 1, 2},
@@ -90,7 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(Shrink, KeepsTheKindOfFailure) {
-  // Fails by an error with three heads or more and by NaN below: a smaller case that fails otherwise is another fault.
+  // Fails by an error with three heads or more and by NaN below: a smaller case that fails otherwise is
+  // another fault.
   const Failing failing = [](const Case& c) -> std::optional<Finding> {
     return Finding{c.shape.dims.num_heads >= 3 ? Failure::kError : Failure::kNan, "planted"};
   };
@@ -124,7 +127,8 @@ TEST(Shrink, AnOraclesFailureToo) {
   EXPECT_LE(shrunk.c.shape.batch[0].kv_len, 2) << to_text(shrunk.c);
 }
 
-// ---- written down -----------------------------------------------------------------------------------------------
+// ---- written down
+// -----------------------------------------------------------------------------------------------
 
 Repro a_repro() {
   Repro repro;
@@ -153,7 +157,8 @@ TEST(Repro, ReadsWhatItWrote) {
   EXPECT_EQ(read.plugins, repro.plugins);
 }
 
-void expect_refused(std::string json, const std::string& from, const std::string& to, const std::string& says) {
+void expect_refused(std::string json, const std::string& from, const std::string& to,
+                    const std::string& says) {
   const std::size_t at = json.find(from);
   ASSERT_NE(at, std::string::npos) << from;
   json.replace(at, from.size(), to);
@@ -177,7 +182,8 @@ TEST(Repro, FaultsAreNamed) {
   expect_refused(json, "[\n  \"/x/mine.so\"\n ]", "7", "'plugins'");
 }
 
-// ---- a process beside -------------------------------------------------------------------------------------------
+// ---- a process beside
+// -------------------------------------------------------------------------------------------
 
 TEST(WorkerProcess, AnswersEndsAndFallsSilent) {
   std::string line;
@@ -218,7 +224,8 @@ TEST(JudgeLines, VerdictsComeBackWhole) {
   EXPECT_THROW((void)parse_request("no JSON"), Error);
 }
 
-// ---- constants and claims ---------------------------------------------------------------------------------------
+// ---- constants and claims
+// ---------------------------------------------------------------------------------------
 
 std::string limits_text() {
   std::ifstream in(std::string(MLA_SOURCE_DIR) + "/configs/verify/limits.json");

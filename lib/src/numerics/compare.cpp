@@ -12,7 +12,8 @@
 namespace mla {
 namespace {
 
-/// What of `error` is more than the output's rounding explains, as a share of the budget; a budget of 0 forgives nothing.
+/// What of `error` is more than the output's rounding explains, as a share of the budget; a budget of 0
+/// forgives nothing.
 double share_of(double error, double rounding, double budget) {
   if (error <= rounding) return 0.0;
   return budget > 0 ? (error - rounding) / budget : std::numeric_limits<double>::infinity();

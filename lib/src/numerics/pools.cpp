@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-
 namespace mla {
 namespace {
 
@@ -31,8 +30,8 @@ struct Pool {
   /// What the mean square has beyond output rounding, against what it may have.
   [[nodiscard]] double share(double sigmas) const {
     if (rows == 0 || square <= rounding) return 0.0;
-    // Each row's mean square may be as uneven as the square of a single normal number (all its channels moving
-    // together), so its standard deviation is at most sqrt(2) times its mean; rows are independent.
+    // Each row's mean square may be as uneven as the square of a single normal number (all its channels
+    // moving together), so its standard deviation is at most sqrt(2) times its mean; rows are independent.
     const double chance = sigmas * std::sqrt(2 * expected_squared);
     const double limit = std::sqrt(rounding + variance + chance) + std::sqrt(drift_squared);
     const double allowed = limit * limit - rounding;

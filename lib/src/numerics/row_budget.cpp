@@ -80,7 +80,8 @@ class Row {
            (limits_.score_units + 2 * stats_.max_abs_score + walk(steps) * scale_ * stats_.max_rms_dot);
   }
 
-  /// Standard deviation of a score's error from operands stored in a coarser type: the absorbed query or the keys.
+  /// Standard deviation of a score's error from operands stored in a coarser type: the absorbed query or the
+  /// keys.
   [[nodiscard]] double score_operands() const {
     if (!head_) return 0.0;
     const DType operand = absorbed_ ? profile_.absorbed_query : profile_.expanded_kv;
@@ -109,8 +110,8 @@ class Row {
   [[nodiscard]] Term probabilities() const {
     if (stats_.num_keys == 1) return {ErrorSource::kProbabilities};  // its weight is exactly 1
     Term term =
-        random_term(ErrorSource::kProbabilities, limits_.sigmas, unit_roundoff(profile_.probabilities), stats_.max_p_round,
-                    stats_.rms_p_round, stats_.max_weighted_v, stats_.rms_weighted_v);
+        random_term(ErrorSource::kProbabilities, limits_.sigmas, unit_roundoff(profile_.probabilities),
+                    stats_.max_p_round, stats_.rms_p_round, stats_.max_weighted_v, stats_.rms_weighted_v);
     if (profile_.probabilities == DType::kF16) {  // what lies below half of f16's smallest denormal is lost
       term.max += keys_ * 0x1p-25 * stats_.max_weighted_v;
       term.rms += keys_ * 0x1p-25 * stats_.rms_weighted_v;
@@ -121,13 +122,14 @@ class Row {
   [[nodiscard]] Term partials() const {
     if (!rounds(profile_.partials, profile_.accumulate)) return {ErrorSource::kPartials};
     Term term = random_term(ErrorSource::kPartials, limits_.sigmas, unit_roundoff(profile_.partials),
-                            stats_.max_p_round + out_max_, stats_.rms_p_round + out_rms_, stats_.max_weighted_v,
-                            stats_.rms_weighted_v);
+                            stats_.max_p_round + out_max_, stats_.rms_p_round + out_rms_,
+                            stats_.max_weighted_v, stats_.rms_weighted_v);
     add_subnormal(term, profile_.partials, head_);
     return term;
   }
 
-  /// W_UV's sums over L, and the type in which their operand (latent output) or result (expanded values) is stored.
+  /// W_UV's sums over L, and the type in which their operand (latent output) or result (expanded values) is
+  /// stored.
   [[nodiscard]] Term projection() const {
     if (!head_) return {ErrorSource::kProjection};
     const double sums = unit_ * walk(dims_.kv_lora_rank);
@@ -136,17 +138,17 @@ class Row {
     Term sum, store;
     if (absorbed_) {
       sum = systematic_term(ErrorSource::kProjection, sums * stats_.max_up_round, sums * stats_.rms_up_round);
-      store = random_term(ErrorSource::kProjection, limits_.sigmas, u, stats_.max_up_round, stats_.rms_up_round,
-                          stats_.max_up_dot, stats_.max_up_dot);
+      store = random_term(ErrorSource::kProjection, limits_.sigmas, u, stats_.max_up_round,
+                          stats_.rms_up_round, stats_.max_up_dot, stats_.max_up_dot);
     } else {
       sum = systematic_term(ErrorSource::kProjection, sums * (stats_.max_p_round + out_max_),
                             sums * (stats_.rms_p_round + out_rms_));
       // Equal values are rounded equally: what keys have in common errs together, however many there are.
       const double shared =
           stats_.max_weighted_v > 0 ? std::max(0.0, 1.0 - stats_.max_spread / stats_.max_weighted_v) : 0.0;
-      store = random_term(ErrorSource::kProjection, limits_.sigmas, u, stats_.max_p_round + shared * stats_.max_weighted_v,
-                          stats_.rms_p_round + shared * stats_.rms_weighted_v, stats_.max_weighted_v,
-                          stats_.rms_weighted_v);
+      store = random_term(
+          ErrorSource::kProjection, limits_.sigmas, u, stats_.max_p_round + shared * stats_.max_weighted_v,
+          stats_.rms_p_round + shared * stats_.rms_weighted_v, stats_.max_weighted_v, stats_.rms_weighted_v);
     }
     if (u > 0) add_subnormal(store, stored, absorbed_);
     store.max += sum.max;
@@ -158,10 +160,12 @@ class Row {
   [[nodiscard]] Term accumulation() const {
     if (!head_ && stats_.num_keys == 1) return {ErrorSource::kAccumulation};
     const double steps = unit_ * (limits_.sum_base + keys_ * limits_.sum_per_key);
-    // Sums of single-precision subnormals lose half a place of those at every addition, however small they are.
-    const double tiny = profile_.accumulate == DType::kF64
-                            ? 0.0
-                            : limits::kTiniest * (limits_.sum_base + keys_ + (head_ ? dims_.kv_lora_rank : 0));
+    // Sums of single-precision subnormals lose half a place of those at every addition, however small they
+    // are.
+    const double tiny =
+        profile_.accumulate == DType::kF64
+            ? 0.0
+            : limits::kTiniest * (limits_.sum_base + keys_ + (head_ ? dims_.kv_lora_rank : 0));
     return systematic_term(ErrorSource::kAccumulation, tiny + steps * (out_max_ + 2 * stats_.max_p_round),
                            tiny + steps * (out_rms_ + 2 * stats_.rms_p_round));
   }
@@ -169,7 +173,8 @@ class Row {
   [[nodiscard]] double out_max() const noexcept { return out_max_; }
 
  private:
-  /// What is stored in a coarser type loses half a place of its subnormals, however small it is. `projected`: W_UV
+  /// What is stored in a coarser type loses half a place of its subnormals, however small it is. `projected`:
+  /// W_UV
   /// follows, whose rows have a norm of about 1: sum |W| is at most sqrt(L) of it, and twice that is allowed.
   void add_subnormal(Term& term, DType stored, bool projected) const {
     const double lost = 0.5 * ulp_of(stored, 0.0) * (projected ? 2 * std::sqrt(dims_.kv_lora_rank) : 1.0);
@@ -178,7 +183,9 @@ class Row {
   }
 
   /// How far the rounding errors of `steps` additions walk, in units of u times the largest partial sum.
-  [[nodiscard]] double walk(double steps) const { return limits_.sigmas * limits::kUniform * std::sqrt(steps); }
+  [[nodiscard]] double walk(double steps) const {
+    return limits_.sigmas * limits::kUniform * std::sqrt(steps);
+  }
 
   const Limits& limits_;
   const reference::RowStats& stats_;

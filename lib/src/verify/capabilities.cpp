@@ -17,8 +17,10 @@ struct Question {
 };
 
 template <class Set>
-void ask_numbers(std::vector<Question>& all, const char* aspect, std::initializer_list<std::int32_t> values, Set set) {
-  for (const std::int32_t v : values) all.push_back({aspect, std::to_string(v), [set, v](Case& c) { set(c, v); }});
+void ask_numbers(std::vector<Question>& all, const char* aspect, std::initializer_list<std::int32_t> values,
+                 Set set) {
+  for (const std::int32_t v : values)
+    all.push_back({aspect, std::to_string(v), [set, v](Case& c) { set(c, v); }});
 }
 
 void ask_dims(std::vector<Question>& all) {
@@ -26,12 +28,17 @@ void ask_dims(std::vector<Question>& all) {
     const char* name;
     int l, r, p, v;
   };
-  constexpr Named kDims[] = {{"DeepSeek-V3 512+64", 512, 64, 128, 128}, {"GLM-4.7-Flash 512+64, 192/256", 512, 64, 192, 256},
-                             {"MiniCPM3 256+32", 256, 32, 64, 64},      {"Mistral-Small-4 256+64", 256, 64, 64, 128},
-                             {"128+64", 128, 64, 128, 128},             {"512+0", 512, 0, 128, 128},
+  constexpr Named kDims[] = {{"DeepSeek-V3 512+64", 512, 64, 128, 128},
+                             {"GLM-4.7-Flash 512+64, 192/256", 512, 64, 192, 256},
+                             {"MiniCPM3 256+32", 256, 32, 64, 64},
+                             {"Mistral-Small-4 256+64", 256, 64, 64, 128},
+                             {"128+64", 128, 64, 128, 128},
+                             {"512+0", 512, 0, 128, 128},
                              {"40+8, odd", 40, 8, 24, 56}};
   for (const Named& d : kDims) {
-    all.push_back({"widths", d.name, [d](Case& c) { c.shape.dims = {c.shape.dims.num_heads, d.l, d.r, d.p, d.v}; }});
+    all.push_back({"widths", d.name, [d](Case& c) {
+                     c.shape.dims = {c.shape.dims.num_heads, d.l, d.r, d.p, d.v};
+                   }});
   }
 }
 
@@ -56,9 +63,13 @@ void ask_masks(std::vector<Question>& all) {
 }
 
 void ask_lengths(std::vector<Question>& all) {
-  ask_numbers(all, "new tokens", {1, 2, 3, 4, 8}, [](Case& c, std::int32_t n) { c.shape.batch = {{n, 70}, {n, n}}; });
+  ask_numbers(all, "new tokens", {1, 2, 3, 4, 8}, [](Case& c, std::int32_t n) {
+    c.shape.batch = {{n, 70}, {n, n}};
+  });
   all.push_back({"new tokens", "ragged", [](Case& c) { c.shape.batch = {{1, 70}, {3, 33}, {2, 2}}; }});
-  all.push_back({"requests", "empty among others", [](Case& c) { c.shape.batch = {{1, 70}, {1, 0}, {1, 1}}; }});
+  all.push_back({"requests", "empty among others", [](Case& c) {
+                   c.shape.batch = {{1, 70}, {1, 0}, {1, 1}};
+                 }});
   all.push_back({"phase", "decode", [](Case& c) { c.shape.phase = Phase::kDecode; }});
   all.push_back({"phase", "prefill", [](Case& c) {
                    c.shape.phase = Phase::kPrefill;
@@ -91,7 +102,8 @@ std::vector<Question> questions() {
 /// Shapes to ask from: the oracles' own, and the published ones in the types in use.
 std::vector<Case> bases_of(const Participant& participant, std::uint64_t seed) {
   std::vector<Case> bases = oracle_shapes(participant, {seed, 1, true});
-  for (const auto& [type, cache] : {std::pair(DType::kBF16, CacheFormat::kBF16), std::pair(DType::kF32, CacheFormat::kF32)}) {
+  for (const auto& [type, cache] :
+       {std::pair(DType::kBF16, CacheFormat::kBF16), std::pair(DType::kF32, CacheFormat::kF32)}) {
     for (const QuerySpace space : {QuerySpace::kLatent, QuerySpace::kHead}) {
       Case c;
       c.seed = seed;
@@ -121,13 +133,16 @@ std::string plan_refuses(const Participant& p, const Case& c) {
   try {
     (void)p.backend->plan(c.shape, p.machine.device);
   } catch (const Error& e) {
-    return e.code() == ErrorCode::kUnsupported ? std::string() : fmt::format("plan() throws otherwise: {}", e.what());
+    return e.code() == ErrorCode::kUnsupported ? std::string()
+                                               : fmt::format("plan() throws otherwise: {}", e.what());
   }
   return "supports() says no, but plan() makes a plan";
 }
 
-Capability try_question(const Participant& p, const Question& question, std::span<const Case> bases, Judge& judge) {
-  Capability found{std::string(p.backend->info().name), question.aspect, question.level, false, false, {}, {}};
+Capability try_question(const Participant& p, const Question& question, std::span<const Case> bases,
+                        Judge& judge) {
+  Capability found{
+      std::string(p.backend->info().name), question.aspect, question.level, false, false, {}, {}};
   bool any = false;
   for (const Case& base : bases) {
     Case c = base;
@@ -156,8 +171,8 @@ Capability try_question(const Participant& p, const Question& question, std::spa
 }
 
 /// Facts that are claimed once for all shapes.
-Capability try_fact(const Participant& p, const char* level, bool claimed, std::string_view oracle, const Case& base,
-                    Judge& judge) {
+Capability try_fact(const Participant& p, const char* level, bool claimed, std::string_view oracle,
+                    const Case& base, Judge& judge) {
   const OracleOutcome outcome = judge.ask(get_oracle(oracle), {p.backend, p.machine, base, 50});
   Capability found{std::string(p.backend->info().name), "bits", level, claimed, true, outcome.reason, base};
   if (claimed) found.true_claim = outcome.outcome == Outcome::kPassed;
@@ -181,7 +196,8 @@ CapabilityRun run_capabilities(std::span<const Participant> participants, std::u
         run.stopped = true;
         return run;
       }
-      if (hooks.step) hooks.step(fmt::format("{} {} {}", p.backend->info().name, question.aspect, question.level));
+      if (hooks.step)
+        hooks.step(fmt::format("{} {} {}", p.backend->info().name, question.aspect, question.level));
       add(try_question(p, question, bases, judge));
     }
     const std::vector<Case> own = oracle_shapes(p, {seed, 1, false});

@@ -27,9 +27,9 @@ struct CapabilityRun {
   bool stopped = false;
 };
 
-/// Asks every participant about heads, widths, spaces, types, block sizes, query lengths, masks, indexes, splits and
-/// memory, tries each answer, and puts its claim of batch invariance and equal bits to the oracles. What a backend refuses
-/// must be refused by plan(), too, with a sentence.
+/// Asks every participant about heads, widths, spaces, types, block sizes, query lengths, masks, indexes,
+/// splits and memory, tries each answer, and puts its claim of batch invariance and equal bits to the
+/// oracles. What a backend refuses must be refused by plan(), too, with a sentence.
 [[nodiscard]] CapabilityRun run_capabilities(std::span<const Participant> participants, std::uint64_t seed,
                                              const RunHooks& hooks, Judge& judge);
 

@@ -23,17 +23,17 @@ struct Name {
 };
 
 constexpr std::array<Name<ValueKind>, 12> kValues{{{ValueKind::kNormal, "normal"},
-                                                  {ValueKind::kDominant, "dominant"},
-                                                  {ValueKind::kSinks, "sinks"},
-                                                  {ValueKind::kConstant, "constant"},
-                                                  {ValueKind::kAlternating, "alternating"},
-                                                  {ValueKind::kHeavyTail, "heavy_tail"},
-                                                  {ValueKind::kTiny, "tiny"},
-                                                  {ValueKind::kExtreme, "extreme"},
-                                                  {ValueKind::kDenormal, "denormal"},
-                                                  {ValueKind::kZeroQuery, "zero_query"},
-                                                  {ValueKind::kNan, "nan"},
-                                                  {ValueKind::kInfinity, "inf"}}};
+                                                   {ValueKind::kDominant, "dominant"},
+                                                   {ValueKind::kSinks, "sinks"},
+                                                   {ValueKind::kConstant, "constant"},
+                                                   {ValueKind::kAlternating, "alternating"},
+                                                   {ValueKind::kHeavyTail, "heavy_tail"},
+                                                   {ValueKind::kTiny, "tiny"},
+                                                   {ValueKind::kExtreme, "extreme"},
+                                                   {ValueKind::kDenormal, "denormal"},
+                                                   {ValueKind::kZeroQuery, "zero_query"},
+                                                   {ValueKind::kNan, "nan"},
+                                                   {ValueKind::kInfinity, "inf"}}};
 constexpr std::array<Name<IndexKind>, 7> kIndexes{{{IndexKind::kPlain, "plain"},
                                                    {IndexKind::kFront, "front"},
                                                    {IndexKind::kMiddle, "middle"},
@@ -183,11 +183,14 @@ void validate(const Case& c) {
     refuse(fmt::format("splits is {}, but must be >= 0 (0: the backend decides)", c.num_splits));
   if (c.values == ValueKind::kNan || c.values == ValueKind::kInfinity) {
     // They go through the rotary part, which has to hold them as they are.
-    if (c.shape.dims.qk_rope_head_dim == 0) refuse(fmt::format("values={} need a rotary part", name_of(c.values)));
-    if (c.shape.cache == CacheFormat::kFp8) refuse(fmt::format("an fp8 cache cannot hold values={}", name_of(c.values)));
+    if (c.shape.dims.qk_rope_head_dim == 0)
+      refuse(fmt::format("values={} need a rotary part", name_of(c.values)));
+    if (c.shape.cache == CacheFormat::kFp8)
+      refuse(fmt::format("an fp8 cache cannot hold values={}", name_of(c.values)));
   }
   if (c.far_rows && c.shape.num_tokens() > kMostFarTokens) {
-    refuse(fmt::format("far_rows is for at most {} query tokens, not {}", kMostFarTokens, c.shape.num_tokens()));
+    refuse(
+        fmt::format("far_rows is for at most {} query tokens, not {}", kMostFarTokens, c.shape.num_tokens()));
   }
   if (c.first_block < 0 || c.first_block > std::int64_t{1} << 30) {
     refuse(fmt::format("first_block is {}, but must lie in 0..{}", c.first_block, std::int64_t{1} << 30));

@@ -7,23 +7,25 @@
 
 #include "mla/shape.hpp"
 
-/// mla-verify's machinery: cases, the problems made from them, the judgement of a backend on one, oracles, suites.
+/// mla-verify's machinery: cases, the problems made from them, the judgement of a backend on one, oracles,
+/// suites.
 namespace mla::verify {
 
 /// What q, the cache rows and the weights hold.
 enum class ValueKind : std::uint8_t {
-  kNormal,       ///< standard normal, scores with standard deviation `score_std`
-  kDominant,     ///< normal, and one key 40 above the rest: the first, middle, last, or at a block's or tile's edge
-  kSinks,        ///< normal, and the first four keys 10 above the rest
-  kConstant,     ///< every row has the same latent, scores differ
+  kNormal,    ///< standard normal, scores with standard deviation `score_std`
+  kDominant,  ///< normal, and one key 40 above the rest: the first, middle, last, or at a block's or tile's
+              ///< edge
+  kSinks,     ///< normal, and the first four keys 10 above the rest
+  kConstant,  ///< every row has the same latent, scores differ
   kAlternating,  ///< latents of alternating sign that nearly cancel
   kHeavyTail,    ///< one latent channel is 2^6 times larger
   kTiny,         ///< latents of about 2^-100: far below everything else, still normal numbers
   kDenormal,     ///< latents of about 2^-130: subnormal in bf16 and f32, and not to be flushed
   kExtreme,      ///< scores of +-1e4: exp overflows unless the maximum is subtracted
   kZeroQuery,    ///< query 0: every visible key counts the same
-  kNan,          ///< normal, and the key in the middle of each request holds a NaN: it reaches the rows that see it
-  kInfinity,     ///< the same with an infinite score: those rows are no numbers either
+  kNan,  ///< normal, and the key in the middle of each request holds a NaN: it reaches the rows that see it
+  kInfinity,  ///< the same with an infinite score: those rows are no numbers either
 };
 [[nodiscard]] std::string_view name_of(ValueKind kind) noexcept;
 
@@ -61,8 +63,8 @@ struct Case {
   friend bool operator==(const Case&, const Case&) = default;
 };
 
-/// One line from which parse_case makes the same case: the shape's text, then "key=value" words for what differs from
-/// the defaults, e.g. "decode latent ... cache:bf16 values=dominant splits=7 seed=3".
+/// One line from which parse_case makes the same case: the shape's text, then "key=value" words for what
+/// differs from the defaults, e.g. "decode latent ... cache:bf16 values=dominant splits=7 seed=3".
 [[nodiscard]] std::string to_text(const Case& c);
 /// Throws kParse naming the word.
 [[nodiscard]] Case parse_case(std::string_view text);

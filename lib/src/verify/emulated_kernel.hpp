@@ -11,9 +11,10 @@
 
 namespace mla::verify {
 
-/// A split-KV flash-decoding kernel written out on the CPU as plainly as possible: tiles, online softmax, partial results,
-/// merge, and rounding exactly where its profile says. With the right steps it is the ideal kernel that the verifier may
-/// never accuse; each virtual step is a place where real kernels have gone wrong, and a mutant overrides one of them.
+/// A split-KV flash-decoding kernel written out on the CPU as plainly as possible: tiles, online softmax,
+/// partial results, merge, and rounding exactly where its profile says. With the right steps it is the ideal
+/// kernel that the verifier may never accuse; each virtual step is a place where real kernels have gone
+/// wrong, and a mutant overrides one of them.
 class EmulatedKernel : public Backend {
  public:
   struct Options {
@@ -54,7 +55,8 @@ class EmulatedKernel : public Backend {
     bool empty = true;
   };
 
-  // ---- the steps, in the order of a run --------------------------------------------------------------------------
+  // ---- the steps, in the order of a run
+  // --------------------------------------------------------------------------
   /// Splits where the caller forces none.
   [[nodiscard]] virtual std::int32_t default_splits(const AttentionShape& shape) const;
   [[nodiscard]] virtual double scale(const Row& row) const;
@@ -101,8 +103,8 @@ class EmulatedKernel : public Backend {
   BackendInfo info_;
 };
 
-/// Profiles of faithful kernels, for tests and calibration: everything f32; P in bf16; P in bf16 and summed rounded; P in
-/// f16; bf16 partials; bf16 absorbed query and latent output.
+/// Profiles of faithful kernels, for tests and calibration: everything f32; P in bf16; P in bf16 and summed
+/// rounded; P in f16; bf16 partials; bf16 absorbed query and latent output.
 struct NamedProfile {
   std::string_view name;
   RoundingProfile profile;

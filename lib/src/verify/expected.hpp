@@ -13,8 +13,9 @@ namespace mla::verify {
 class Expected {
  public:
   explicit Expected(const Problem& problem) : problem_(&problem) {}
-  /// What a backend of this strategy ("expanded" or "absorbed") is compared with: in head space the *other* form, so that a
-  /// fault of one form cannot hide in a reference that shares it; in latent space the one form there is.
+  /// What a backend of this strategy ("expanded" or "absorbed") is compared with: in head space the *other*
+  /// form, so that a fault of one form cannot hide in a reference that shares it; in latent space the one
+  /// form there is.
   [[nodiscard]] const reference::AttentionOutput& result(std::string_view strategy);
   /// Row statistics of the backend's own form: they bound *its* rounding.
   [[nodiscard]] std::span<const reference::RowStats> stats(std::string_view strategy);

@@ -30,7 +30,8 @@ class Checker {
  public:
   Checker(const GoldenData& data, GoldenResult& result) : data_(data), result_(result) {}
 
-  /// Limit relative to the tensor's largest value. `first_row`: the values start at this row of the saved tensor.
+  /// Limit relative to the tensor's largest value. `first_row`: the values start at this row of the saved
+  /// tensor.
   void tensor(const std::string& name, const std::string& path, std::span<const double> got, double limit,
               std::int64_t first_row = 0) {
     const std::vector<double> all = data_.values(name);

@@ -12,8 +12,8 @@
 #include "mla/backend.hpp"
 #include "mla/layer.hpp"
 
-/// Golden vectors: MLA layers evaluated by an implementation that is not ours (tests/golden/make_golden.py), against the
-/// reference and the CPU backends.
+/// Golden vectors: MLA layers evaluated by an implementation that is not ours (tests/golden/make_golden.py),
+/// against the reference and the CPU backends.
 namespace mla::verify {
 
 /// A tensor as the manifest promises it.
@@ -42,8 +42,8 @@ struct GoldenManifest {
   std::vector<GoldenVariant> variants;  ///< by name
 };
 
-/// Reads DIR/manifest.json. Throws kIo / kParse / kInvalidArgument naming file, key and value; a variant that failed when
-/// the files were made, or a *.safetensors in DIR that no variant names, is an error too.
+/// Reads DIR/manifest.json. Throws kIo / kParse / kInvalidArgument naming file, key and value; a variant that
+/// failed when the files were made, or a *.safetensors in DIR that no variant names, is an error too.
 [[nodiscard]] GoldenManifest load_golden_manifest(const std::filesystem::path& dir);
 [[nodiscard]] GoldenManifest parse_golden_manifest(std::string_view text, const std::filesystem::path& dir);
 
@@ -67,12 +67,14 @@ struct GoldenResult {
   [[nodiscard]] const GoldenCheck* worst() const noexcept;
 };
 
-/// Checks one set in every way there is. `backends` are run on its queries and rows in double precision (those that
-/// refuse f64 are left out). Throws kInvalidArgument / kParse for a missing, extra or misshaped tensor.
+/// Checks one set in every way there is. `backends` are run on its queries and rows in double precision
+/// (those that refuse f64 are left out). Throws kInvalidArgument / kParse for a missing, extra or misshaped
+/// tensor.
 [[nodiscard]] GoldenResult check_golden(const GoldenManifest& manifest, const GoldenVariant& variant,
                                         std::span<const Backend* const> backends);
 
-/// SHA-256 of a file as lower-case hex, or empty where this build has no library that computes it. Throws kIo.
+/// SHA-256 of a file as lower-case hex, or empty where this build has no library that computes it. Throws
+/// kIo.
 [[nodiscard]] std::string sha256_of_file(const std::filesystem::path& path);
 
 }  // namespace mla::verify

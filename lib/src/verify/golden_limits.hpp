@@ -5,8 +5,8 @@
 
 #include "mla/layer.hpp"
 
-/// What golden tensors may differ by, relative to the largest value of the tensor. Derivations in docs/numerics.md,
-/// "Golden vectors".
+/// What golden tensors may differ by, relative to the largest value of the tensor. Derivations in
+/// docs/numerics.md, "Golden vectors".
 namespace mla::verify {
 
 /// The f64 path against f64 tensors: the order of sums is all that differs.
@@ -23,7 +23,8 @@ struct GoldenLimits {
 /// `keys`: longest sequence; `max_score`: largest |scaled score|, which is how strongly the softmax amplifies.
 [[nodiscard]] GoldenLimits golden_limits(const LayerConfig& layer, std::int64_t keys, double max_score);
 
-/// cos and sin of an angle that was computed in single precision: `angle` in radians, amplitude as in the table.
+/// cos and sin of an angle that was computed in single precision: `angle` in radians, amplitude as in the
+/// table.
 [[nodiscard]] double rope_limit(double angle, double amplitude);
 
 }  // namespace mla::verify

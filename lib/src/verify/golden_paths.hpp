@@ -20,11 +20,13 @@ class GoldenPaths {
 
   /// All tokens at once.
   [[nodiscard]] LayerStep full(LayerForm form, GoldenMask mask) const;
-  /// The last `tail` tokens, `step` at a time, from a paged cache that holds the ones before; out [tail, hidden].
+  /// The last `tail` tokens, `step` at a time, from a paged cache that holds the ones before; out [tail,
+  /// hidden].
   [[nodiscard]] std::vector<double> from_cache(LayerForm form, std::int64_t tail, std::int64_t step) const;
   /// Largest |scaled score| that any query has.
   [[nodiscard]] double max_score(const LayerStep& step) const;
-  /// A backend on the queries and rows of `step`; nothing if it does not serve double precision in head space.
+  /// A backend on the queries and rows of `step`; nothing if it does not serve double precision in head
+  /// space.
   [[nodiscard]] std::optional<Execution> run_backend(const Backend& backend, const LayerStep& step,
                                                      GoldenMask mask) const;
 

@@ -12,8 +12,8 @@
 
 namespace mla::verify {
 
-/// A tensor as a backend will see it, in host memory: its type, its strides, and the gaps between rows filled with
-/// poison, so that reading or writing a gap shows.
+/// A tensor as a backend will see it, in host memory: its type, its strides, and the gaps between rows filled
+/// with poison, so that reading or writing a gap shows.
 struct HostTensor {
   DType dtype = DType::kF32;
   int rank = 0;
@@ -35,8 +35,8 @@ struct HostTensor {
   }
 };
 
-/// An allocated tensor full of `fill` bytes. `gap` elements lie between rows of the last dimension, and one such row
-/// more between slices of the first.
+/// An allocated tensor full of `fill` bytes. `gap` elements lie between rows of the last dimension, and one
+/// such row more between slices of the first.
 [[nodiscard]] HostTensor make_host_tensor(DType dtype, std::span<const std::int64_t> extents,
                                           std::int64_t gap, std::byte fill);
 

@@ -182,7 +182,8 @@ std::string pages_cover_tokens(const Indexer& indexer, const IndexCase& c) {
   return {};
 }
 
-/// Every token of a batch written once through prefill slots is found again, by a window that sees all, where it was put.
+/// Every token of a batch written once through prefill slots is found again, by a window that sees all, where
+/// it was put.
 std::string slots_round_trip(const Indexer& indexer, const IndexCase& c) {
   IndexCase whole = c;
   for (Request& r : whole.batch) {

@@ -11,12 +11,12 @@
 #include "mla/device.hpp"
 #include "mla/index.hpp"
 
-/// Index builders on trial: each array against its definition (a loop over keys and the mask), against each other, and, for
-/// the device's, against the host's.
+/// Index builders on trial: each array against its definition (a loop over keys and the mask), against each
+/// other, and, for the device's, against the host's.
 namespace mla::verify {
 
-/// A batch for an index builder: lengths around block edges, padding, and a strided table of shuffled ids with garbage
-/// wherever no block is in use.
+/// A batch for an index builder: lengths around block edges, padding, and a strided table of shuffled ids
+/// with garbage wherever no block is in use.
 struct IndexCase {
   std::vector<Request> batch;
   int block_size = 1, window = 1, sink = 0;

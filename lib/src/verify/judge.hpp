@@ -37,8 +37,9 @@ class LocalJudge final : public Judge {
 
 class WorkerProcess;
 
-/// Judges in a process beside this one. One that crashes, or whose backend is silent for too long, is a failure, and
-/// a new process goes on; so it does after a device's failure, which may have spoilt everything on the device.
+/// Judges in a process beside this one. One that crashes, or whose backend is silent for too long, is a
+/// failure, and a new process goes on; so it does after a device's failure, which may have spoilt everything
+/// on the device.
 class IsolatedJudge final : public Judge {
  public:
   struct Options {

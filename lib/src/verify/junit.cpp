@@ -47,8 +47,8 @@ std::string to_junit(const SuiteRun& run, const OracleRun& oracles, std::string_
       run.unsupported + oracles.unsupported, run.seconds);
   const auto add = [&](std::string_view backend, const std::string& name, double seconds, Outcome outcome,
                        std::string_view reason) {
-    fmt::format_to(out, "<testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\"", escaped(backend), escaped(name),
-                   seconds);
+    fmt::format_to(out, "<testcase classname=\"{}\" name=\"{}\" time=\"{:.6f}\"", escaped(backend),
+                   escaped(name), seconds);
     if (outcome == Outcome::kPassed) {
       xml += "/>\n";
       return;
@@ -58,7 +58,8 @@ std::string to_junit(const SuiteRun& run, const OracleRun& oracles, std::string_
   };
   for (const Verdict& v : run.verdicts) add(v.backend, to_text(v.c), v.seconds, v.outcome, v.reason);
   for (const OracleVerdict& v : oracles.verdicts) {
-    add(v.backend, fmt::format("oracle {} {}", v.oracle, to_text(v.base)), 0.0, v.outcome.outcome, v.outcome.reason);
+    add(v.backend, fmt::format("oracle {} {}", v.oracle, to_text(v.base)), 0.0, v.outcome.outcome,
+        v.outcome.reason);
   }
   xml += "</testsuite>\n</testsuites>\n";
   return xml;

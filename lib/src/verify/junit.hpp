@@ -10,7 +10,8 @@
 namespace mla::verify {
 
 /// JUnit XML, one test case a verdict, for CI systems.
-[[nodiscard]] std::string to_junit(const SuiteRun& run, const OracleRun& oracles, std::string_view suite_name);
+[[nodiscard]] std::string to_junit(const SuiteRun& run, const OracleRun& oracles,
+                                   std::string_view suite_name);
 
 /// The whole of a file. Throws kIo.
 [[nodiscard]] std::string read_file(const std::string& path);

@@ -101,7 +101,8 @@ std::vector<double> decoded(const Run& run, const LayerStep& all, LayerForm form
   return out;
 }
 
-/// A backend's part of the layer as a case of its own: all tokens at once, or the last ones each from a cache of its own.
+/// A backend's part of the layer as a case of its own: all tokens at once, or the last ones each from a cache
+/// of its own.
 Problem problem_of(const Run& run, const LayerStep& all, CacheFormat format, bool one_by_one) {
   const MlaDims& d = run.layer.config.dims;
   Case c;

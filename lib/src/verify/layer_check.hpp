@@ -26,8 +26,8 @@ struct LayerInput {
 /// Standard normal numbers on the bf16 grid at positions start, start + 1, ...
 [[nodiscard]] LayerInput random_input(int hidden_size, std::int64_t tokens, std::int64_t start,
                                       std::uint64_t seed);
-/// A safetensors file with `hidden` ([tokens, hidden] or [1, tokens, hidden]) and, if they are there, `positions` [tokens]
-/// and `out` (shape of hidden). Throws naming file, tensor and shape.
+/// A safetensors file with `hidden` ([tokens, hidden] or [1, tokens, hidden]) and, if they are there,
+/// `positions` [tokens] and `out` (shape of hidden). Throws naming file, tensor and shape.
 [[nodiscard]] LayerInput read_input(const std::filesystem::path& path, int hidden_size, std::int64_t start);
 
 struct LayerOptions {

@@ -22,8 +22,8 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Projections that engines make out of the checkpoint's own ones; their rows and columns stand in an order of the
-/// engine's.
+/// Projections that engines make out of the checkpoint's own ones; their rows and columns stand in an order
+/// of the engine's.
 struct Remade {
   const char* name;
   const char* from;
@@ -174,7 +174,8 @@ class BlockReader {
   std::vector<ReadTensor> tensors_;
 };
 
-/// A bias is there exactly if the configuration says so: a forgotten one and one that engines would drop are both faults.
+/// A bias is there exactly if the configuration says so: a forgotten one and one that engines would drop are
+/// both faults.
 std::vector<double> bias(BlockReader& reader, const std::string& prefix, const std::string& name,
                          std::int64_t width, bool expected) {
   if (expected) return reader.vector(name, width);
@@ -191,7 +192,8 @@ void require_finite(const std::vector<double>& values, const std::string& name) 
   }
 }
 
-/// "model.layers.3." of a name that has it, else empty; towers that draft tokens are not the layer that is meant.
+/// "model.layers.3." of a name that has it, else empty; towers that draft tokens are not the layer that is
+/// meant.
 std::string layer_prefix(const std::string& name, const std::string& layer) {
   const std::size_t at = name.find(layer);
   if (at == std::string::npos || (at > 0 && name[at - 1] != '.')) return {};

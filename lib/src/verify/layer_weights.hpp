@@ -28,14 +28,14 @@ struct LoadedLayer {
   std::vector<std::string> not_read;  ///< tensors under the prefix that the attention itself does not use
 };
 
-/// Prefixes of the MLA blocks of a layer, ascending: one, or LongCat's two ("...self_attn.0.", "...self_attn.1."). Throws
-/// kInvalidArgument naming what there is instead: no such layer, a layer of another kind, more than one tower, fused or
-/// split projections.
+/// Prefixes of the MLA blocks of a layer, ascending: one, or LongCat's two ("...self_attn.0.",
+/// "...self_attn.1."). Throws kInvalidArgument naming what there is instead: no such layer, a layer of
+/// another kind, more than one tower, fused or split projections.
 [[nodiscard]] std::vector<std::string> find_blocks(const Checkpoint& checkpoint, std::int64_t layer);
 
-/// Reads a block's weights as doubles: bf16, fp16 and fp32 as they are, fp8 e4m3 times its scales (`weight_scale_inv` in
-/// blocks as the model's quantization_config says, 128 x 128 if it says nothing; `weight_scale` a tensor or a row).
-/// Throws kInvalidArgument naming tensor, shape found and shape wanted.
+/// Reads a block's weights as doubles: bf16, fp16 and fp32 as they are, fp8 e4m3 times its scales
+/// (`weight_scale_inv` in blocks as the model's quantization_config says, 128 x 128 if it says nothing;
+/// `weight_scale` a tensor or a row). Throws kInvalidArgument naming tensor, shape found and shape wanted.
 [[nodiscard]] LoadedLayer load_block(const Checkpoint& checkpoint, const std::string& prefix,
                                      const ModelConfig& model, double norm_eps);
 

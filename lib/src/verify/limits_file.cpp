@@ -22,9 +22,9 @@ struct Key {
   const char* name;
   double Limits::*value;
 };
-constexpr Key kKeys[] = {{"sigmas", &Limits::sigmas},           {"score_units", &Limits::score_units},
-                         {"sum_base", &Limits::sum_base},       {"sum_per_key", &Limits::sum_per_key},
-                         {"bias_floor", &Limits::bias_floor},   {"bias_sigmas", &Limits::bias_sigmas}};
+constexpr Key kKeys[] = {{"sigmas", &Limits::sigmas},         {"score_units", &Limits::score_units},
+                         {"sum_base", &Limits::sum_base},     {"sum_per_key", &Limits::sum_per_key},
+                         {"bias_floor", &Limits::bias_floor}, {"bias_sigmas", &Limits::bias_sigmas}};
 constexpr const char* kSamples = "bias_samples";
 
 [[noreturn]] void refuse(std::string_view origin, const std::string& sentence) {
@@ -36,7 +36,8 @@ double number(const Json& json, const char* key, std::string_view origin) {
   if (it == json.end()) refuse(origin, fmt::format("'{}' is missing", key));
   if (!it->is_number()) refuse(origin, fmt::format("'{}' is no number", key));
   const auto value = it->get<double>();
-  if (!(value > 0 && value < 1e6)) refuse(origin, fmt::format("'{}' is {}, but must lie in 0..1e6", key, value));
+  if (!(value > 0 && value < 1e6))
+    refuse(origin, fmt::format("'{}' is {}, but must lie in 0..1e6", key, value));
   return value;
 }
 
@@ -45,7 +46,8 @@ void refuse_unknown(const Json& json, std::string_view origin) {
   for (const Key& key : kKeys) known.emplace_back(key.name);
   for (const auto& [name, value] : json.items()) {
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is unknown", origin, name), text::suggestion(name, known));
+      throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is unknown", origin, name),
+                  text::suggestion(name, known));
   }
 }
 
@@ -76,7 +78,8 @@ Limits parse_limits(std::string_view text, std::string_view origin) {
   Limits limits;
   for (const Key& key : kKeys) limits.*key.value = number(json, key.name, origin);
   const double samples = number(json, kSamples, origin);
-  if (samples < 2 || samples != std::floor(samples)) refuse(origin, fmt::format("'{}' must be a whole number >= 2", kSamples));
+  if (samples < 2 || samples != std::floor(samples))
+    refuse(origin, fmt::format("'{}' must be a whole number >= 2", kSamples));
   limits.bias_samples = static_cast<int>(samples);
   return limits;
 }

@@ -8,8 +8,8 @@
 
 #include "verify/emulated_kernel.hpp"
 
-/// Deliberately wrong kernels: the verifier is only as good as what it kills. Each is the emulated kernel with one step
-/// changed, after a fault that public kernels have had.
+/// Deliberately wrong kernels: the verifier is only as good as what it kills. Each is the emulated kernel
+/// with one step changed, after a fault that public kernels have had.
 namespace mla::verify {
 
 struct Mutant {

@@ -35,7 +35,8 @@ struct MutationRun {
                                       const RunHooks& hooks);
 
 /// Runs the suite's cases on a mutant by way of a judge, which has to outlive what the mutant does.
-[[nodiscard]] MutantVerdict run_mutant(const Mutant& mutant, const Suite& suite, const RunHooks& hooks, Judge& judge);
+[[nodiscard]] MutantVerdict run_mutant(const Mutant& mutant, const Suite& suite, const RunHooks& hooks,
+                                       Judge& judge);
 
 /// A false alarm: an ideal kernel that was accused.
 struct FalseAlarm {

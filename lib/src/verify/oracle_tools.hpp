@@ -8,7 +8,8 @@
 #include "verify/expected.hpp"
 #include "verify/oracles.hpp"
 
-/// What oracles share: running a problem, comparing two runs bit by bit, comparing a run with rows that are known.
+/// What oracles share: running a problem, comparing two runs bit by bit, comparing a run with rows that are
+/// known.
 namespace mla::verify {
 
 /// A run that failed outright: the oracle's answer.
@@ -30,7 +31,8 @@ class RunFailure : public Error {
 [[nodiscard]] std::optional<std::string> bit_difference(const Execution& a, const Execution& b,
                                                         const Problem& problem);
 
-/// Judges a run against given rows, with the budgets that `budget_problem` gives. Empty if all is within budget.
+/// Judges a run against given rows, with the budgets that `budget_problem` gives. Empty if all is within
+/// budget.
 [[nodiscard]] std::string against(const OracleSubject& subject, const Execution& run,
                                   const Problem& budget_problem, std::span<const double> want,
                                   std::span<const double> want_lse);

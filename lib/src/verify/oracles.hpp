@@ -9,8 +9,8 @@
 
 #include "verify/run_suite.hpp"
 
-/// Checks that need no tolerance, or only that of the case: crafted inputs whose right answer is known without a
-/// reference, and changes of a problem that must not change its answer.
+/// Checks that need no tolerance, or only that of the case: crafted inputs whose right answer is known
+/// without a reference, and changes of a problem that must not change its answer.
 namespace mla::verify {
 
 class Judge;
@@ -57,7 +57,8 @@ struct OracleOptions {
   bool every_format = true;  ///< false: only the first cache format that a backend takes in each query space
 };
 
-/// The shapes on which a backend is asked: the smallest it supports for each query space, phase and cache format.
+/// The shapes on which a backend is asked: the smallest it supports for each query space, phase and cache
+/// format.
 [[nodiscard]] std::vector<Case> oracle_shapes(const Participant& participant, const OracleOptions& options);
 
 struct OracleVerdict {

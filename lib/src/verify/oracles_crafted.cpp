@@ -14,7 +14,8 @@
 namespace mla::verify {
 namespace {
 
-/// Makes output channel 0 show latent channel 0: latent space does, head space needs W_UV = e0 in its first row.
+/// Makes output channel 0 show latent channel 0: latent space does, head space needs W_UV = e0 in its first
+/// row.
 void show_first_channel(const AttentionShape& shape, Values& values) {
   if (shape.space == QuerySpace::kLatent) return;
   const auto rank = static_cast<std::size_t>(shape.dims.kv_lora_rank);

@@ -59,7 +59,8 @@ OracleOutcome oracle_permuted_keys(const OracleSubject& subject) {
   for (std::size_t i = across.size() - 1; i > 0; --i) {
     std::swap(across[i], across[static_cast<std::size_t>(rng.between(i, 0, static_cast<std::int64_t>(i)))]);
   }
-  for (const auto& [order, where] : {std::pair(&within, "within tiles"), std::pair(&across, "across tiles")}) {
+  for (const auto& [order, where] :
+       {std::pair(&within, "within tiles"), std::pair(&across, "across tiles")}) {
     Values values = problem.values();
     for (std::size_t i = 0; i < order->size(); ++i) {
       std::copy_n(problem.values().latent.begin() + static_cast<std::ptrdiff_t>((*order)[i] * width), width,

@@ -8,7 +8,8 @@
 
 namespace mla::verify {
 
-/// Rows of a design in which every pair of levels of any two axes stands in some row, as far as `allowed` permits.
+/// Rows of a design in which every pair of levels of any two axes stands in some row, as far as `allowed`
+/// permits.
 struct PairwiseDesign {
   std::vector<std::vector<int>> rows;  ///< [row][axis] = level
   std::int64_t pairs = 0;              ///< pairs there are

@@ -88,7 +88,8 @@ void Problem::encode_query() {
   }
 }
 
-/// Physical ids for all logical blocks, request after request; every third block of a permuted pool stays unused.
+/// Physical ids for all logical blocks, request after request; every third block of a permuted pool stays
+/// unused.
 std::vector<std::int64_t> Problem::assign_blocks() {
   std::int64_t needed = 0;
   for (const Request& r : shape().batch) needed += blocks_of(r, shape().block_size);

@@ -12,8 +12,8 @@
 
 namespace mla::verify {
 
-/// The pools of a paged cache in host memory. Blocks below first_block exist in the address space only: a pool of 2^32
-/// bytes need not be filled to have a row at its end.
+/// The pools of a paged cache in host memory. Blocks below first_block exist in the address space only: a
+/// pool of 2^32 bytes need not be filled to have a row at its end.
 struct HostPool {
   std::int64_t first_block = 0;  ///< block id of the first byte held
   std::int64_t num_blocks = 0;   ///< of the whole pool, first_block included
@@ -21,8 +21,8 @@ struct HostPool {
   std::vector<std::byte> bytes;
 };
 
-/// A case with its inputs encoded as a backend takes them, and read back as the reference takes them: what a type cannot
-/// hold exactly is rounded once, here, and the reference sees the rounded value.
+/// A case with its inputs encoded as a backend takes them, and read back as the reference takes them: what a
+/// type cannot hold exactly is rounded once, here, and the reference sees the rounded value.
 class Problem {
  public:
   /// Throws kInvalidArgument / kUnsupported for a case that cannot be (validate, cache_layout).

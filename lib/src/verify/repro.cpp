@@ -43,12 +43,16 @@ std::vector<std::string> plugins_of(const Json& json, std::string_view origin) {
 }  // namespace
 
 std::string to_json(const Repro& repro, std::string_view file) {
-  Json json{{"schema_version", 1},      {"kind", "verify.repro"},
-                  {"backend", repro.backend}, {"oracle", repro.oracle},
-                  {"case", to_text(repro.c)}, {"found_as", to_text(repro.found_as)},
-                  {"failure", name_of(repro.failure)},
-                  {"finding", repro.finding}, {"version", repro.version},
-                  {"command", fmt::format("mla-verify run --replay {}", file)}};
+  Json json{{"schema_version", 1},
+            {"kind", "verify.repro"},
+            {"backend", repro.backend},
+            {"oracle", repro.oracle},
+            {"case", to_text(repro.c)},
+            {"found_as", to_text(repro.found_as)},
+            {"failure", name_of(repro.failure)},
+            {"finding", repro.finding},
+            {"version", repro.version},
+            {"command", fmt::format("mla-verify run --replay {}", file)}};
   if (!repro.plugins.empty()) json["plugins"] = repro.plugins;
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
@@ -70,10 +74,14 @@ Repro parse_repro(std::string_view text, std::string_view origin) {
   } catch (const Error& e) {
     throw Error(ErrorCode::kParse, fmt::format("{}: {}", origin, e.what()));
   }
-  return {text_of(json, "backend", origin), text_of(json, "oracle", origin),
-          case_of(json, "case", origin),    case_of(json, "found_as", origin),
-          failure,                          text_of(json, "finding", origin),
-          text_of(json, "version", origin), plugins_of(json, origin)};
+  return {text_of(json, "backend", origin),
+          text_of(json, "oracle", origin),
+          case_of(json, "case", origin),
+          case_of(json, "found_as", origin),
+          failure,
+          text_of(json, "finding", origin),
+          text_of(json, "version", origin),
+          plugins_of(json, origin)};
 }
 
 }  // namespace mla::verify

@@ -18,7 +18,7 @@ struct Repro {
   Case found_as;  ///< the case before it was reduced
   Failure failure = Failure::kNone;
   std::string finding;
-  std::string version;  ///< of the build that found it
+  std::string version;                 ///< of the build that found it
   std::vector<std::string> plugins{};  ///< shared objects that hold the backend
 };
 

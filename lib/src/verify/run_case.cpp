@@ -15,8 +15,8 @@
 namespace mla::verify {
 namespace {
 
-/// Rows whose errors are independent and average out. Not so for crafted values: with one channel far above the
-/// others, for example, all heads that see the same keys share the rounding of that one number.
+/// Rows whose errors are independent and average out. Not so for crafted values: with one channel far above
+/// the others, for example, all heads that see the same keys share the rounding of that one number.
 bool has_random_rows(const Case& c) {
   return c.values == ValueKind::kNormal;
 }
@@ -26,9 +26,9 @@ ErrorReport compare(const Problem& problem, Expected& expected, const Backend& b
   const BackendInfo& info = backend.info();
   const reference::AttentionOutput& want = expected.result(info.strategy);
   const AttentionShape& shape = problem.shape();
-  const std::vector<RowBudget> budgets = row_budgets(
-      want, expected.stats(info.strategy), backend.rounding(shape), shape, problem.values().softmax_scale,
-      active_limits());
+  const std::vector<RowBudget> budgets =
+      row_budgets(want, expected.stats(info.strategy), backend.rounding(shape), shape,
+                  problem.values().softmax_scale, active_limits());
   CompareOptions options;
   options.num_heads = shape.dims.num_heads;
   options.cu_seqlens_q = problem.cu_seqlens_q();
@@ -58,8 +58,9 @@ void fill_strips(const AttentionShape& shape, std::span<const double> row_shares
 }
 
 constexpr std::pair<Failure, std::string_view> kFailures[] = {
-    {Failure::kNone, "none"},     {Failure::kError, "error"}, {Failure::kNan, "nan"},  {Failure::kThrew, "threw"},
-    {Failure::kMemory, "memory"}, {Failure::kCrash, "crash"}, {Failure::kHang, "hang"}};
+    {Failure::kNone, "none"},   {Failure::kError, "error"},   {Failure::kNan, "nan"},
+    {Failure::kThrew, "threw"}, {Failure::kMemory, "memory"}, {Failure::kCrash, "crash"},
+    {Failure::kHang, "hang"}};
 
 }  // namespace
 

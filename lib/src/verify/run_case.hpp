@@ -45,12 +45,12 @@ using Strip = std::map<std::int64_t, double>;
 struct Execution {
   Failure failed = Failure::kNone;  ///< kThrew or kMemory; what can be compared is judged afterwards
   std::string failure;              ///< a sentence, or empty
-  std::string plan;     ///< the plan's description
-  std::vector<double> out, lse;  ///< packed; lse empty if not asked for
+  std::string plan;                 ///< the plan's description
+  std::vector<double> out, lse;     ///< packed; lse empty if not asked for
   double seconds = 0;
 };
-/// Runs the backend once. Throws kUnsupported where the backend refuses; every other failure is part of the result.
-/// `planned`: make the plan for this shape instead of the problem's (lengths at least as long).
+/// Runs the backend once. Throws kUnsupported where the backend refuses; every other failure is part of the
+/// result. `planned`: make the plan for this shape instead of the problem's (lengths at least as long).
 [[nodiscard]] Execution execute(const Backend& backend, Stage& stage, const Problem& problem,
                                 const Device& device, const PlanOptions& options,
                                 const AttentionShape* planned = nullptr);

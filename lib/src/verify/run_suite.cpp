@@ -114,8 +114,8 @@ SuiteRun run_suite(std::span<const Case> cases, std::span<const Participant> par
 }
 
 SuiteRun run_fuzzer(const CaseSource& source, std::uint64_t seed, double seconds,
-                    const std::function<bool(const Case&)>& wanted,
-                    std::span<const Participant> participants, const RunHooks& hooks, Judge& judge) {
+                    const std::function<bool(const Case&)>& wanted, std::span<const Participant> participants,
+                    const RunHooks& hooks, Judge& judge) {
   Runner runner(participants, hooks, judge);
   for (std::uint64_t i = 0; runner.seconds() < seconds && runner.go_on(); ++i) {
     const Case c = source.random_case(seed + i);

@@ -29,10 +29,10 @@ struct Participants {
   std::vector<std::pair<std::string, std::string>> left_out;  ///< name, reason
 };
 
-/// `names`: "all", or names joined by commas. Device backends without a device are left out of "all"; named ones throw
-/// kDevice. "peer:FILE" is a kernel in another process (peers/PROTOCOL.md); one that skips throws kUnsupported with its
-/// sentence. "mutant:NAME" is a deliberately wrong kernel, to see what a failure looks like. Throws kInvalidArgument with
-/// a did-you-mean hint for an unknown name.
+/// `names`: "all", or names joined by commas. Device backends without a device are left out of "all"; named
+/// ones throw kDevice. "peer:FILE" is a kernel in another process (peers/PROTOCOL.md); one that skips throws
+/// kUnsupported with its sentence. "mutant:NAME" is a deliberately wrong kernel, to see what a failure looks
+/// like. Throws kInvalidArgument with a did-you-mean hint for an unknown name.
 [[nodiscard]] Participants choose_participants(std::string_view names);
 
 struct RunHooks {
@@ -55,7 +55,8 @@ struct SuiteRun {
 /// A fuzzer: random cases that are `wanted` until `seconds` are over, the i-th from seed + i.
 [[nodiscard]] SuiteRun run_fuzzer(const CaseSource& source, std::uint64_t seed, double seconds,
                                   const std::function<bool(const Case&)>& wanted,
-                                  std::span<const Participant> participants, const RunHooks& hooks, Judge& judge);
+                                  std::span<const Participant> participants, const RunHooks& hooks,
+                                  Judge& judge);
 
 /// The order of a summary: failures first, then by share of the budget, then what is not supported.
 [[nodiscard]] std::vector<const Verdict*> worst_first(const SuiteRun& run);

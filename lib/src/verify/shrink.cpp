@@ -145,7 +145,8 @@ class Simplifier {
       c.shape.q_dtype = c.shape.out_dtype = DType::kF32;
       c.shape.cache = CacheFormat::kF32;
     });
-    if (case_.shape.cache == CacheFormat::kBF16Split) add([](Case& c) { c.shape.cache = CacheFormat::kBF16; });
+    if (case_.shape.cache == CacheFormat::kBF16Split)
+      add([](Case& c) { c.shape.cache = CacheFormat::kBF16; });
     if (case_.shape.cache == CacheFormat::kF16Split) add([](Case& c) { c.shape.cache = CacheFormat::kF16; });
     if (case_.shape.out_dtype != DType::kF32) add([](Case& c) { c.shape.out_dtype = DType::kF32; });
   }

@@ -19,7 +19,8 @@ struct Finding {
 /// What a case shows, or nothing if it does not fail (it passes, or the backend refuses it).
 using Failing = std::function<std::optional<Finding>(const Case&)>;
 /// The same question put to a judge. `oracle` may be null: the case is compared with the reference.
-[[nodiscard]] Failing failing_on(Judge& judge, const Participant& participant, const Oracle* oracle, int repeats);
+[[nodiscard]] Failing failing_on(Judge& judge, const Participant& participant, const Oracle* oracle,
+                                 int repeats);
 
 struct ShrinkOptions {
   int most_tries = 2000;
@@ -34,8 +35,8 @@ struct Shrunk {
   bool stopped = false;  ///< by `stop` or most_tries: may not be the smallest
 };
 
-/// Reduces a failing case step by step while it still fails in the same way: requests, heads, lengths, widths, mask,
-/// index, splits, types, values and memory layout. `first` is what `c` shows.
+/// Reduces a failing case step by step while it still fails in the same way: requests, heads, lengths,
+/// widths, mask, index, splits, types, values and memory layout. `first` is what `c` shows.
 [[nodiscard]] Shrunk shrink(const Case& c, const Finding& first, const Failing& failing,
                             const ShrinkOptions& options = {});
 

@@ -25,7 +25,8 @@ std::size_t spacing_of(const HostTensor& t, bool far) {
   return far ? static_cast<std::size_t>(kFarStride) * size_of(t.dtype) : token_bytes(t);
 }
 std::size_t span_of(const HostTensor& t, bool far) {
-  return t.extent[0] == 0 ? 0 : static_cast<std::size_t>(t.extent[0] - 1) * spacing_of(t, far) + token_bytes(t);
+  return t.extent[0] == 0 ? 0
+                          : static_cast<std::size_t>(t.extent[0] - 1) * spacing_of(t, far) + token_bytes(t);
 }
 
 View<const std::int32_t, 1> view_1d(const std::byte* data, std::int64_t size) {
@@ -100,7 +101,8 @@ Stage::Stage(const Problem& problem, DeviceMemory& memory)
   }
 }
 
-/// Copies `host` to new memory behind `lead` bytes that stay as they are; returns the start of the allocation.
+/// Copies `host` to new memory behind `lead` bytes that stay as they are; returns the start of the
+/// allocation.
 std::byte* Stage::put(const char* name, std::span<const std::byte> host, std::size_t lead) {
   Buffer buffer(*memory_, lead + host.size());
   std::byte* start = buffer.data();

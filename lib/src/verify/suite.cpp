@@ -30,8 +30,8 @@ std::optional<Case> build(std::span<const Axis> axes, std::span<const int> row, 
   return finish(draft);
 }
 
-/// Cases outside the design: pools whose rows lie on both sides of 2^31 elements and 2^31 or 2^32 bytes, queries and
-/// outputs whose tokens do. Only what is used is ever touched.
+/// Cases outside the design: pools whose rows lie on both sides of 2^31 elements and 2^31 or 2^32 bytes,
+/// queries and outputs whose tokens do. Only what is used is ever touched.
 std::vector<Case> far_cases(std::uint64_t seed) {
   Case base;
   base.seed = seed;
@@ -46,7 +46,8 @@ std::vector<Case> far_cases(std::uint64_t seed) {
     c.permuted = false;  // the first keys lie in the first block
     cases.push_back(c);
   };
-  // 576 elements a row: slot 3,728,270 begins before element 2^31 and ends behind it. In bf16 that is byte 2^32.
+  // 576 elements a row: slot 3,728,270 begins before element 2^31 and ends behind it. In bf16 that is byte
+  // 2^32.
   add(CacheFormat::kBF16, 64, 58'254);
   add(CacheFormat::kBF16, 16, 4 * 58'254);
   // Slot 1,864,135 holds byte 2^31 of a bf16 pool; of fp8 pools these hold it (576 bytes a row) ...
@@ -66,8 +67,9 @@ std::vector<Case> far_cases(std::uint64_t seed) {
   return cases;
 }
 
-/// Prefill in 16 bits with W_UK and W_UV, which a pairwise design over all types and spaces rarely brings together: the
-/// usual widths, causal behind contexts and full, lengths around tiles, empty and short requests between long ones.
+/// Prefill in 16 bits with W_UK and W_UV, which a pairwise design over all types and spaces rarely brings
+/// together: the usual widths, causal behind contexts and full, lengths around tiles, empty and short
+/// requests between long ones.
 std::vector<Case> prefill_cases(bool wide, std::uint64_t seed) {
   constexpr MlaDims kDims[] = {
       {2, 512, 64, 128, 128}, {3, 256, 32, 64, 64}, {1, 512, 64, 192, 256}, {2, 512, 0, 128, 128}};

@@ -25,9 +25,9 @@ struct Suite {
 /// Arithmetic of judging a case, in floating-point operations: what a suite's budget is counted in.
 [[nodiscard]] double work_of(const Case& c);
 
-/// A pairwise design over dims, heads, space, lengths, q_len, mask or index, block size, types, values, splits, memory
-/// layout and poison. Lengths are those around the edges that the backends name (tiles, pages, splits).
-/// "quick": under a minute on two CPU cores. "full": more levels and longer cases.
+/// A pairwise design over dims, heads, space, lengths, q_len, mask or index, block size, types, values,
+/// splits, memory layout and poison. Lengths are those around the edges that the backends name (tiles, pages,
+/// splits). "quick": under a minute on two CPU cores. "full": more levels and longer cases.
 [[nodiscard]] Suite make_suite(std::string_view name, std::span<const Backend* const> backends,
                                std::uint64_t seed);
 
@@ -50,7 +50,8 @@ class CaseSource {
 /// Names that make_suite takes.
 [[nodiscard]] std::vector<std::string> suite_names();
 
-/// Cases from text, one a line; empty lines and lines starting with # are skipped. Throws kParse naming the line.
+/// Cases from text, one a line; empty lines and lines starting with # are skipped. Throws kParse naming the
+/// line.
 [[nodiscard]] std::vector<Case> parse_cases(std::string_view text, std::string_view origin);
 
 }  // namespace mla::verify

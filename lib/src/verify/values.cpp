@@ -90,8 +90,9 @@ class Builder {
   }
 
  private:
-  /// Adds score(j, n) to the score of key j of n of each request, for all heads and queries alike, through one channel
-  /// that carries nothing else: the first rotary one, or the first latent one (then W_UK passes it on unchanged).
+  /// Adds score(j, n) to the score of key j of n of each request, for all heads and queries alike, through
+  /// one channel that carries nothing else: the first rotary one, or the first latent one (then W_UK passes
+  /// it on unchanged).
   template <class Score>
   void add_scores(Score score) {
     const bool rotary = dims_.qk_rope_head_dim > 0;

@@ -82,7 +82,8 @@ bool receive(int fd, std::string& into) {
 std::string own_program() {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) throw Error(ErrorCode::kIo, fmt::format("cannot find this program's own path: {}", error.message()));
+  if (error)
+    throw Error(ErrorCode::kIo, fmt::format("cannot find this program's own path: {}", error.message()));
   return path.string();
 }
 

@@ -12,8 +12,8 @@ namespace mla::verify {
 /// Path of the running program.
 [[nodiscard]] std::string own_program();
 
-/// A program that answers lines with lines, in a process group of its own (an interrupt from the terminal is for us
-/// alone), killed with this object.
+/// A program that answers lines with lines, in a process group of its own (an interrupt from the terminal is
+/// for us alone), killed with this object.
 class WorkerProcess {
  public:
   /// Throws kIo if it cannot be started.
@@ -25,7 +25,8 @@ class WorkerProcess {
   /// False if the program is gone.
   [[nodiscard]] bool write_line(std::string_view line);
   enum class Read { kLine, kEnded, kSilent };
-  /// One line without its end, or why there is none: the program ended, or said nothing for `timeout` seconds.
+  /// One line without its end, or why there is none: the program ended, or said nothing for `timeout`
+  /// seconds.
   [[nodiscard]] Read read_line(std::string& line, double timeout);
   /// How it ended, e.g. "it died of signal 11 (Segmentation fault)", with its last words on stderr.
   [[nodiscard]] std::string how_it_ended();
