@@ -8,13 +8,8 @@
 
 namespace mla::verify_app {
 
-<<<<<<< HEAD
 using Request = std::variant<GoldenRequest, RunRequest, OraclesRequest, MutantsRequest, LayerRequest,
                              IndexRequest, CapabilitiesRequest, WorkerRequest>;
-=======
-using Request = std::variant<GoldenRequest, RunRequest, OraclesRequest, MutantsRequest, CapabilitiesRequest,
-                             WorkerRequest>;
->>>>>>> verify
 
 /// Reads the command line. A value in `exit_code` ends the program (help, version, a usage error).
 [[nodiscard]] Request read_command_line(int argc, char** argv, std::optional<int>& exit_code);
