@@ -8,6 +8,8 @@
 #
 # mla_add_device_code(NAME DEVICE files... TABLE Type [ARCHS archs...]) is the device half alone.
 #
+# They join libmla, or the target named by MLA_DEVICE_TARGET, with MLA_DEVICE_DEFINITIONS (test libraries only).
+#
 # DEVICE files are compiled once for each architecture in ARCHS that is also in MLA_CUDA_ARCHS (default: all of
 # those), each in an object library of its own with
 #     MLA_ARCH_NS=sm90a  MLA_ARCH_ID=90
@@ -93,7 +95,11 @@ function(mla_device_objects name arch id match)
   target_include_directories(${object} PRIVATE "${PROJECT_SOURCE_DIR}/kernels" "${PROJECT_SOURCE_DIR}/lib/include"
     "${PROJECT_BINARY_DIR}/lib/include")
   target_link_libraries(${object} PRIVATE CUDA::cudart_static)
-  target_sources(mla PRIVATE $<TARGET_OBJECTS:${object}>)
+  if(NOT MLA_DEVICE_TARGET)
+    set(MLA_DEVICE_TARGET mla)
+  endif()
+  target_sources(${MLA_DEVICE_TARGET} PRIVATE $<TARGET_OBJECTS:${object}>)
+  target_compile_definitions(${object} PRIVATE ${MLA_DEVICE_DEFINITIONS})
 endfunction()
 
 # After the last mla_add_backend: writes the registry.

@@ -68,6 +68,7 @@ struct OraclesRequest {
 
 /// mla-verify mutants
 struct MutantsRequest {
+  std::string backend;  ///< a device kernel whose wrong variants are tried; empty: those of the host
   std::string suite = "quick";
   std::uint64_t seed = 1;
   std::int64_t ideal_seeds = 1000;
@@ -103,6 +104,9 @@ int golden(const GoldenRequest& request);
 int index(const IndexRequest& request);
 int layer(const LayerRequest& request);
 int mutants(const MutantsRequest& request);
+int device_mutants(const MutantsRequest& request);
+/// Makes the wrong device kernels of a build that has them known by name.
+void hand_over_device_mutants();
 int run(const RunRequest& request);
 int replay(const RunRequest& request);
 int capabilities(const CapabilitiesRequest& request);

@@ -20,14 +20,16 @@ int main(int argc, char** argv) {
     const verify_app::Request request = read_command_line(argc, argv, exit_code);
     if (exit_code) return *exit_code;
     cli::install_interrupt_handler();
-    return std::visit(Overloaded{[](const GoldenRequest& r) { return golden(r); },
-                                 [](const RunRequest& r) { return r.replay.empty() ? run(r) : replay(r); },
-                                 [](const CapabilitiesRequest& r) { return capabilities(r); },
-                                 [](const WorkerRequest& r) { return serve(r); },
-                                 [](const OraclesRequest& r) { return list_oracles(r); },
-                                 [](const LayerRequest& r) { return layer(r); },
-                                 [](const IndexRequest& r) { return index(r); },
-                                 [](const MutantsRequest& r) { return mutants(r); }},
-                      request);
+    hand_over_device_mutants();
+    return std::visit(
+        Overloaded{
+            [](const GoldenRequest& r) { return golden(r); },
+            [](const RunRequest& r) { return r.replay.empty() ? run(r) : replay(r); },
+            [](const CapabilitiesRequest& r) { return capabilities(r); },
+            [](const WorkerRequest& r) { return serve(r); },
+            [](const OraclesRequest& r) { return list_oracles(r); },
+            [](const LayerRequest& r) { return layer(r); }, [](const IndexRequest& r) { return index(r); },
+            [](const MutantsRequest& r) { return r.backend.empty() ? mutants(r) : device_mutants(r); }},
+        request);
   });
 }

@@ -203,6 +203,10 @@ CLI::App* add_mutants(CLI::App& root, MutantsRequest& request) {
       ->default_str(request.suite)
       ->group("Cases");
   count(*app, "--seed", request.seed, INT64_MAX, "Cases", "Which inputs");
+  app->add_option("--backend", request.backend,
+                  "Wrong variants of this device kernel (cuda-naive) in place of those of the host")
+      ->type_name("BACKEND")
+      ->group("Cases");
   count(*app, "--ideal-seeds", request.ideal_seeds, 100000000, "Cases",
         "Random cases on which ideal kernels must not be accused");
   cli::add_output_options(*app, request.output);

@@ -11,7 +11,11 @@
 #include "common/params.hpp"
 #include "mla/error.hpp"
 #include "naive/table.hpp"
+#ifdef MLA_NAIVE_FAULTS
+#include "naive_faults_images.inc"
+#else
 #include "naive_images.inc"
+#endif
 
 namespace mla {
 namespace {

@@ -22,12 +22,26 @@
 #include "common/convert.cuh"
 #include "common/paging.cuh"
 #include "common/visible.cuh"
+#include "naive/faults.hpp"
 #include "naive/table.hpp"
 
 namespace mla::MLA_ARCH_NS {
 namespace {
 
 using kernels::AttentionParams;
+using kernels::NaiveFault;
+
+#ifdef MLA_NAIVE_FAULTS
+__constant__ int active_fault;
+__device__ __forceinline__ bool has(NaiveFault fault) {
+  return active_fault == static_cast<int>(fault);
+}
+#else
+/// Faults exist in the verifier's test build only.
+__device__ constexpr bool has(NaiveFault) {
+  return false;
+}
+#endif
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / 32;
@@ -74,7 +88,10 @@ __device__ __forceinline__ float sum_over_warp(float x) {
 
 /// The row's query in latent space: as given, or W_UK^T q_nope beside q_pe.
 __device__ void load_query(const AttentionParams& p, std::int64_t token, int head, float* query) {
-  const std::int64_t base = token * p.q.stride_token + head * p.q.stride_head;
+  if (has(NaiveFault::kHeadTile) && head > 0 && head >= p.num_heads / 16 * 16) --head;
+  std::int64_t base = token * p.q.stride_token + head * p.q.stride_head;
+  if (has(NaiveFault::kPackedQuery))
+    base = (token * p.num_heads + head) * ((p.head_space ? p.nope : p.latent) + p.rope);
   const int split = p.head_space ? p.nope : p.latent;
 #pragma unroll 1
   for (int r = threadIdx.x; r < p.rope; r += kThreads) {
@@ -107,6 +124,8 @@ __device__ void store_output(const AttentionParams& p, std::int64_t token, int h
     for (int c = threadIdx.x; c < p.latent; c += kThreads) {
       store_from_float(p.out.data, p.out.dtype, base + c * p.out.stride_channel, out[c] * inverse_sum);
     }
+    if (has(NaiveFault::kWritesPadding) && threadIdx.x == 0 && p.out.stride_head > p.latent)
+      store_from_float(p.out.data, p.out.dtype, base + p.latent, 0.0F);
     return;
   }
   const int lane = threadIdx.x % 32;
@@ -137,10 +156,18 @@ __global__ void __launch_bounds__(kThreads, 8) naive_attention(const AttentionPa
   std::int32_t keys = 0;
   if (request < p.num_requests) {
     keys = p.seq_lens[request * p.seq_lens_stride];
-    const std::int32_t query = static_cast<std::int32_t>(
+    std::int32_t query = static_cast<std::int32_t>(
         keys - p.cu_seqlens_q[(request + 1) * p.cu_seqlens_stride] + token);  // N - S + i
+    if (has(NaiveFault::kMaskLater)) ++query;
     runs = visible_keys(p, query, query, keys);
     if (p.topk > 0) runs.count = p.topk;
+  }
+
+  constexpr std::int32_t kFewKeys = 5;
+  if (has(NaiveFault::kIllegal) && keys > kFewKeys) *reinterpret_cast<volatile int*>(16) = 0;
+  if (has(NaiveFault::kEndless) && keys > kFewKeys && head == 1) {
+    while (*const_cast<const volatile std::int32_t*>(p.seq_lens + request * p.seq_lens_stride) == keys) {
+    }
   }
 
   load_query(p, token, head, s.query);
@@ -148,6 +175,7 @@ __global__ void __launch_bounds__(kThreads, 8) naive_attention(const AttentionPa
   float maximum = -INFINITY;
   float sum = 0;
 
+  if (has(NaiveFault::kLastTileLost) && runs.count > kTile) runs.count = (runs.count - 1) / kTile * kTile;
   for (std::int32_t first = 0; first < runs.count; first += kTile) {
     __syncthreads();  // the query is complete; the last tile's rows and weights are done with
     if (threadIdx.x < kTile) {
@@ -157,12 +185,17 @@ __global__ void __launch_bounds__(kThreads, 8) naive_attention(const AttentionPa
         position = p.topk > 0
                        ? p.token_index[token * p.index_stride_token + (first + lane) * p.index_stride_entry]
                        : runs.position(first + lane);
+        if (has(NaiveFault::kMinusOneIsZero) && position == -1) position = 0;
+        if (has(NaiveFault::kDropNewest) && position == keys - 1) position = -1;
+        if (has(NaiveFault::kDropOldest) && position == 0) position = -1;
       }
       const bool valid = position >= 0 && position < keys;
       const unsigned valid_lanes = __ballot_sync(0xffffffffU, valid);
       if (valid) {
         const int j = __popc(valid_lanes & ((1U << lane) - 1U));
-        const RowPlace place = place_of(p.cache, request, position);
+        std::int32_t row = request;
+        if (has(NaiveFault::kTableRowZero) && position < p.seq_lens[0]) row = 0;
+        const RowPlace place = place_of(p.cache, row, position);
         s.latent[j] = latent_row(p.cache, place);
         s.rope[j] = rope_row(p.cache, place);
       }
@@ -177,10 +210,12 @@ __global__ void __launch_bounds__(kThreads, 8) naive_attention(const AttentionPa
       for (int c = lane; c < p.latent; c += 32)
         dot = fmaf(s.query[c], Format::latent(p, s.latent[j], c), dot);
 #pragma unroll 1
-      for (int r = lane; r < p.rope; r += 32) {
+      for (int r = lane; r < p.rope && !has(NaiveFault::kNoRotary); r += 32) {
         dot = fmaf(s.query[p.latent + r], Format::rope(p, s.rope[j], r), dot);
       }
       dot = sum_over_warp(dot);
+      if (has(NaiveFault::kScale)) dot *= 1.01F;
+      if (has(NaiveFault::kHalfScores)) dot = __bfloat162float(__float2bfloat16(dot));
       if (lane == 0) s.weight[j] = dot * p.scale;
     }
     __syncthreads();
@@ -188,13 +223,16 @@ __global__ void __launch_bounds__(kThreads, 8) naive_attention(const AttentionPa
     // Every thread follows maximum and sum itself: the same numbers in the same order.
     float tile_maximum = maximum;
     for (int j = 0; j < width; ++j) tile_maximum = fmaxf(tile_maximum, s.weight[j]);
-    const float pivot = tile_maximum == -INFINITY ? 0.0F : tile_maximum;
-    const float alpha = expf(maximum - pivot);
+    const float pivot = tile_maximum == -INFINITY || has(NaiveFault::kNoMaximum) ? 0.0F : tile_maximum;
+    float alpha = expf(maximum - pivot);
+    if (has(NaiveFault::kNoRescale) || (has(NaiveFault::kNoMaximum) && first > 0)) alpha = 1.0F;
     maximum = tile_maximum;
     sum *= alpha;
     __syncthreads();  // all have read the scores
     if (threadIdx.x < width) s.weight[threadIdx.x] = expf(s.weight[threadIdx.x] - pivot);
-    __syncthreads();
+    if (has(NaiveFault::kHalfWeights) && threadIdx.x < width)
+      s.weight[threadIdx.x] = __bfloat162float(__float2bfloat16(s.weight[threadIdx.x]));
+    if (!has(NaiveFault::kNoBarrier)) __syncthreads();
     for (int j = 0; j < width; ++j) sum += s.weight[j];
     for (int c = threadIdx.x; c < p.latent; c += kThreads) {
       float out = s.out[c] * alpha;
@@ -209,9 +247,13 @@ __global__ void __launch_bounds__(kThreads, 8) naive_attention(const AttentionPa
 
   // A row that saw nothing keeps sum 0 and maximum -inf; a NaN sum is no empty row.
   const bool empty = sum == 0.0F && maximum == -INFINITY;
+  if (has(NaiveFault::kEmptyUnwritten) && empty) return;
   store_output(p, token, head, s.out, empty ? 0.0F : __fdividef(1.0F, sum));
-  if (p.lse != nullptr && threadIdx.x == 0) {
-    p.lse[token * p.lse_stride_token + head * p.lse_stride_head] = empty ? -INFINITY : maximum + logf(sum);
+  if (p.lse != nullptr && threadIdx.x == 0 && !has(NaiveFault::kLseUnwritten)) {
+    float lse = empty ? -INFINITY : (has(NaiveFault::kNoMaximum) ? 0.0F : maximum) + logf(sum);
+    if (has(NaiveFault::kLseBase2)) lse *= 1.4426950409F;
+    if (has(NaiveFault::kEmptyLse) && empty) lse = INFINITY;
+    p.lse[token * p.lse_stride_token + head * p.lse_stride_head] = lse;
   }
 }
 
@@ -226,6 +268,11 @@ void launch(const AttentionParams& params, void* stream) {
 }
 
 void run(const AttentionParams& params, void* stream) {
+#ifdef MLA_NAIVE_FAULTS
+  const int fault = static_cast<int>(kernels::active_naive_fault());
+  MLA_CHECK_CUDA(cudaMemcpyToSymbolAsync(active_fault, &fault, sizeof fault, 0, cudaMemcpyHostToDevice,
+                                         static_cast<cudaStream_t>(stream)));
+#endif
   switch (params.cache.format) {
     case CacheFormat::kF32:
       return launch<RowFormat<float, float, false>>(params, stream);
@@ -246,7 +293,11 @@ void run(const AttentionParams& params, void* stream) {
 
 }  // namespace
 
+#ifdef MLA_NAIVE_FAULTS
+const kernels::NaiveTable& naive_faults_table() {
+#else
 const kernels::NaiveTable& naive_table() {
+#endif
   static constexpr kernels::NaiveTable kTable{&run};
   return kTable;
 }

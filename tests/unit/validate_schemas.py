@@ -54,6 +54,13 @@ def main(configs: pathlib.Path) -> int:
                     print(f"{path}: {name!r} already names {names[name]}")
                     faults += 1
                 names[name] = path
+    schema = json.loads((configs / "schema" / "verify-limits.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    faults += not_refused(validator, "verify-limits")
+    for error in validator.iter_errors(json.loads((configs / "verify" / "limits.json").read_text())):
+        print(f"verify/limits.json: {error.message[:300]}")
+        faults += 1
     if checked == 0:
         print(f"no descriptions in {configs}")
         return 1

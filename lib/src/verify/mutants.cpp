@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <thread>
+#include <utility>
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
@@ -30,6 +31,11 @@ struct Hangs : MutantKernel {
     return MutantKernel::scale(row);
   }
 };
+
+DeviceMutants& device_mutants_here() {
+  static DeviceMutants mutants;
+  return mutants;
+}
 
 constexpr Mutant kViolent[] = {
     {"crash", "its process dies of a request with more than 5 keys", "MLA-017", make_mutant<Crashes>},
@@ -59,6 +65,21 @@ const Mutant& get_mutant(std::string_view name) {
   }
   throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no mutant '{}'", name),
               text::suggestion(name, names));
+}
+
+void set_device_mutants(DeviceMutants mutants) {
+  device_mutants_here() = std::move(mutants);
+}
+
+const DeviceMutants& device_mutants() {
+  return device_mutants_here();
+}
+
+std::shared_ptr<const Backend> make_mutant_backend(std::string_view name) {
+  if (device_mutants().make != nullptr) {
+    if (auto made = device_mutants().make(name, fmt::format("mutant:{}", name))) return made;
+  }
+  return make_kernel(get_mutant(name));
 }
 
 std::unique_ptr<EmulatedKernel> make_kernel(const Mutant& mutant) {

@@ -28,6 +28,22 @@ struct Mutant {
 /// The kernel, called "mutant:NAME".
 [[nodiscard]] std::unique_ptr<EmulatedKernel> make_kernel(const Mutant& mutant);
 
+/// A wrong variant of a device kernel. Where a build has them (MLA_CUDA_MUTANTS), the program hands them over.
+struct DeviceMutant {
+  std::string_view name;  ///< "cuda-naive/scale-1.01"
+  std::string_view fault, source;
+  bool sound = false;  ///< has no fault: must survive
+};
+struct DeviceMutants {
+  std::vector<DeviceMutant> list;
+  std::shared_ptr<const Backend> (*make)(std::string_view name, std::string backend_name) = nullptr;
+};
+void set_device_mutants(DeviceMutants mutants);
+[[nodiscard]] const DeviceMutants& device_mutants();
+
+/// The kernel of a mutant of the host or of a device, called "mutant:NAME". Throws as get_mutant.
+[[nodiscard]] std::shared_ptr<const Backend> make_mutant_backend(std::string_view name);
+
 // By room.
 [[nodiscard]] std::span<const Mutant> mask_mutants();        ///< which keys are seen
 [[nodiscard]] std::span<const Mutant> memory_mutants();      ///< where they are read from and written to

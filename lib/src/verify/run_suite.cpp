@@ -87,7 +87,7 @@ Participants choose_participants(std::string_view names) {
   }
   for (const std::string& name : text::split(names, ',')) {
     if (name.starts_with(kMutantPrefix)) {
-      std::shared_ptr<const Backend> mutant = make_kernel(get_mutant(name.substr(kMutantPrefix.size())));
+      std::shared_ptr<const Backend> mutant = make_mutant_backend(name.substr(kMutantPrefix.size()));
       participants.ready.push_back({mutant.get(), machine_for(*mutant), mutant});
       continue;
     }
