@@ -81,6 +81,15 @@ TEST(Count, ReadsWhatItWrites) {
   EXPECT_EQ(text::parse_count("9223372036854775807", "n", ErrorCode::kParse), 9223372036854775807);
 }
 
+TEST(Count, PeopleWriteBigLettersAndPowersOfTen) {
+  const auto parse = [](std::string_view t) { return text::parse_count(t, "n", ErrorCode::kParse); };
+  EXPECT_EQ(parse("128K"), 131072);
+  EXPECT_EQ(parse("2M"), 2097152);
+  EXPECT_EQ(parse("1e9"), 1000000000);
+  EXPECT_EQ(parse("64E3"), 64000);
+  EXPECT_EQ(parse("9e18"), 9000000000000000000);
+}
+
 TEST(Count, RefusesWithTheReason) {
   const auto parse = [](std::string_view t) {
     return [t] { return text::parse_count(t, "--heads", ErrorCode::kInvalidArgument, 1, 1 << 20); };
@@ -93,9 +102,14 @@ TEST(Count, RefusesWithTheReason) {
   expect("nan", "'nan', not a number");
   expect("inf", "'inf', not a number");
   expect("0x10", "'0x10' with an unknown suffix 'x10'");
-  expect("4K", "'4K' with an unknown suffix 'K'");
+  expect("4g", "'4g' with an unknown suffix 'g'");
   expect("4kk", "unknown suffix 'kk'");
-  expect("1e3", "unknown suffix 'e3'");
+  expect("1e", "unknown suffix 'e'");
+  expect("1e0x", "unknown suffix 'e0x'");
+  expect("1e-3", "unknown suffix 'e-3'");
+  expect("1e19", "unknown suffix 'e19'");
+  expect("2e6", "'2e6', too large");
+  expect("99e18", "'99e18', too large");
   expect("1.5", "'1.5', not whole");
   expect("-4", "'-4', negative");
   expect("-99999999999999999999", "negative");

@@ -397,6 +397,70 @@ TEST(PlanExplain, ALineOfAnotherModelIsNotExplained) {
   EXPECT_NE(all.find("the line's are 32, the model's 61"), std::string::npos) << all;
 }
 
+std::string all_sentences(const Explanation& out) {
+  std::string all;
+  for (const std::string& sentence : out.sentences) all += sentence + '\n';
+  return all;
+}
+
+TEST(PlanExplain, CountsAloneDetermineNothing) {
+  // 715,072 / 163,840 = 4.364 whatever a token takes.
+  const Explanation out = explain(read_log("GPU KV cache size: 715,072 tokens\n"
+                                           "Maximum concurrency for 163,840 tokens per request: 4.36x"),
+                                  load_model("llama-3.1-70b"));
+  EXPECT_FALSE(out.explained);
+  EXPECT_EQ(out.hypothesis, "not determined");
+  const std::string all = all_sentences(out);
+  EXPECT_NE(all.find("only the ratio"), std::string::npos) << all;
+  EXPECT_NE(all.find("cache format, layout and model are not determined"), std::string::npos) << all;
+  EXPECT_NE(all.find("163,840 tokens a request exceed the 131,072"), std::string::npos) << all;
+}
+
+TEST(PlanExplain, AFormatThatTheNumbersDenyIsAContradiction) {
+  // 10 GiB / (131,072 B x 16) = 5,120 blocks of 16 in bf16; fp8 would hold twice as many.
+  const auto log = [](const char* dtype, const char* tokens) {
+    return read_log(std::string("vLLM engine (v0.10.0) with config: kv_cache_dtype=") + dtype +
+                    ", tensor_parallel_size=1\nAvailable KV cache memory: 10.00 GiB\nGPU KV cache size: " +
+                    tokens + " tokens");
+  };
+  const Explanation denied = explain(log("fp8", "81,920"), test::llama_31_8b());
+  EXPECT_FALSE(denied.explained);
+  EXPECT_EQ(denied.sentences.at(0), "cache format fp8 was asked for, but the pool is bf16-sized");
+  const Explanation kept = explain(log("fp8", "163,840"), test::llama_31_8b());
+  EXPECT_TRUE(kept.explained) << all_sentences(kept);
+  EXPECT_TRUE(explain(log("auto", "81,920"), test::llama_31_8b()).explained);
+}
+
+TEST(PlanExplain, ALayoutNotSaidExplainsMoreThanAFormatDenied) {
+  // The same 163,840 tokens in bf16 are those of one of two ranks: half of the heads each.
+  const Explanation out = explain(read_log("kv_cache_dtype=bfloat16\nAvailable KV cache memory: 10.00 GiB\n"
+                                           "GPU KV cache size: 163,840 tokens"),
+                                  test::llama_31_8b());
+  EXPECT_TRUE(out.explained) << all_sentences(out);
+  EXPECT_NE(out.hypothesis.find("bf16"), std::string::npos) << out.hypothesis;
+  EXPECT_NE(out.hypothesis.find("TP2"), std::string::npos) << out.hypothesis;
+}
+
+TEST(PlanExplain, TheConfigsOwnWeightsComeFirst) {
+  // A scale a block is 1/4,096 of the weights: 0.02 GiB of 80. Whichever is nearer, the config says blocks.
+  const ModelConfig model = load_model("deepseek-v3");
+  ASSERT_TRUE(model.quantization_config);
+  const Layout layout{.tp = 8};
+  const EngineRules engine = find_engine("vllm");
+  for (const WeightScheme& scheme : {scheme_of(model), uniform_scheme(find_weight_format("fp8_tensor"))}) {
+    const auto bytes = static_cast<double>(weights_on_rank(model, scheme, layout, 0, engine, false).bytes);
+    const std::string log =
+        "tensor_parallel_size=8\nAvailable KV cache memory: 40.00 GiB\nModel loading took " +
+        std::to_string(bytes / 1073741824.0).substr(0, 5) + " GiB and 60.0 seconds";
+    const Explanation out = explain(read_log(log), model);
+    const auto weights = std::ranges::find_if(
+        out.numbers, [](const Explained& number) { return number.logged.kind == LogKind::kWeights; });
+    ASSERT_NE(weights, out.numbers.end()) << log;
+    EXPECT_TRUE(weights->matches) << log;
+    EXPECT_EQ(weights->how, "weights as the config says") << log;
+  }
+}
+
 TEST(PlanExplain, TokensWithoutTheirMaximumLength) {
   // 40.92 GiB are 9769 blocks; 625,017 = int(9769 / 1563 x 100,000), but nothing says 100,000.
   const Explanation out =

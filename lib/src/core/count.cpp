@@ -13,6 +13,17 @@ namespace {
 constexpr std::int64_t kKilo = 1024;
 constexpr std::int64_t kMega = kKilo * kKilo;
 
+/// "e9" -> 9, up to the largest power of ten that a count can be; 0 for any other suffix.
+int zeros_of(std::string_view suffix) {
+  constexpr int kMost = 18;
+  if (suffix.size() < 2 || (suffix[0] != 'e' && suffix[0] != 'E') || suffix[1] < '1' || suffix[1] > '9')
+    return 0;
+  int zeros = 0;
+  const char* const end = suffix.data() + suffix.size();
+  const auto [stop, status] = std::from_chars(suffix.data() + 1, end, zeros);
+  return status == std::errc{} && stop == end && zeros <= kMost ? zeros : 0;
+}
+
 std::string allowed(std::int64_t low, std::int64_t high) {
   const std::string range = high == std::numeric_limits<std::int64_t>::max()
                                 ? fmt::format(">= {}", low)
@@ -34,10 +45,12 @@ std::int64_t parse_count(std::string_view text, std::string_view what, ErrorCode
   if (status == std::errc::invalid_argument) refuse(fmt::format("is {}, not a number", quoted(text)));
   const std::string_view suffix(stop, static_cast<std::size_t>(end - stop));
   std::int64_t unit = 1;
-  if (suffix == "k") {
+  if (suffix == "k" || suffix == "K") {
     unit = kKilo;
-  } else if (suffix == "m") {
+  } else if (suffix == "m" || suffix == "M") {
     unit = kMega;
+  } else if (const int zeros = zeros_of(suffix); zeros > 0) {
+    for (int i = 0; i < zeros; ++i) unit *= 10;
   } else if (suffix.starts_with('.')) {
     refuse(fmt::format("is {}, not whole", quoted(text)));
   } else if (!suffix.empty()) {

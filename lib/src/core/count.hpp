@@ -9,7 +9,7 @@
 #include "mla/error.hpp"
 #include "mla/export.h"
 
-/// Whole numbers as people write them: "64", "4k" (4096), "1m" (1048576). One grammar for batch texts, flags
+/// Whole numbers as people write them: "64", "4k" or "4K" (4096), "1m" or "1M" (1048576), "1e6" (1000000). One grammar for batch texts, flags
 /// and specs.
 namespace mla::text {
 

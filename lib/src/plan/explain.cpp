@@ -47,7 +47,10 @@ void explain_weights(const ModelConfig& model, const Hypothesis& best, Explained
     nearest = bytes;
     result.how = how + (best.layout.pp > 1 ? fmt::format(", stage {}", stage) : std::string());
   };
+  constexpr double kTolerance = 0.005;
   for (const auto& [name, scheme] : schemes) {
+    // What the config says comes first: no other storage is looked for where that matches.
+    if (nearest >= 0 && std::abs(nearest - logged) <= kTolerance * logged) break;
     for (int stage = 0; stage < best.layout.pp; ++stage) {
       for (const int ep : {best.layout.ep, 0, best.layout.tp * best.layout.dp}) {
         Layout layout = best.layout;
@@ -62,12 +65,57 @@ void explain_weights(const ModelConfig& model, const Hypothesis& best, Explained
       }
     }
   }
-  constexpr double kTolerance = 0.005;
   result.planned = nearest >= 0;
   result.low = result.high = nearest / result.logged.unit;
   result.gap = logged > 0 ? (logged - nearest) / logged : 0;
   result.matches = std::abs(result.gap) <= kTolerance;
   if (!result.matches && result.gap > 0 && result.gap < 0.15) result.how += "; 4-bit kernels pad matrices";
+}
+
+/// Whether `format` is one that the log's own word may mean: "fp8" is fp8_ds_mla too where the model has an index.
+/// True where the log says nothing.
+bool as_asked(const LogReading& log, const KvFormat& format) {
+  if (log.cache_dtype.empty() || text::to_lower(log.cache_dtype) == "auto") return true;
+  try {
+    const std::string_view asked = find_kv_format(log.cache_dtype).name;
+    return format.name.starts_with(asked) || asked.starts_with(format.name);
+  } catch (const Error&) {
+    return true;  // a word that names no format here
+  }
+}
+
+/// The simplest hypothesis in the format that the log asks for, other layouts included, that explains every number;
+/// empty if none does.
+std::optional<Hypothesis> explains_as_asked(const LogReading& log, const ModelConfig& model) {
+  for (const Hypothesis& hypothesis : hypotheses(log, model, 2)) {
+    if (!as_asked(log, hypothesis.format)) continue;
+    const Outcome one = run(log, model, hypothesis);
+    if (one.matches > 0 && one.matches == one.planned) return hypothesis;
+  }
+  return std::nullopt;
+}
+
+/// Whether no number of bytes is there: counts only follow from each other, whatever a token takes.
+bool only_counts(const LogReading& log, const Hypothesis& best) {
+  if (best.engine.pools == PoolKind::kCells) return false;
+  return std::ranges::all_of(log.numbers, [](const LogNumber& number) {
+    return number.kind == LogKind::kTokens || number.kind == LogKind::kBlocks ||
+           number.kind == LogKind::kConcurrency || number.kind == LogKind::kEstimate;
+  });
+}
+
+/// A request longer than the model can read: another model's log, or a mistake of whoever started the engine.
+void add_too_long(const LogReading& log, const ModelConfig& model, Explanation& out) {
+  if (log.engine == "llama.cpp" || log.engine == "ik_llama.cpp")
+    return;  // its context is all sequences' together
+  std::int64_t length = log.max_length;
+  for (const LogNumber& number : log.numbers) {
+    if (number.kind == LogKind::kConcurrency) length = std::max(length, number.length);
+  }
+  if (model.max_position <= 0 || length <= model.max_position) return;
+  out.sentences.push_back(
+      fmt::format("{} tokens a request exceed the {} that {} can have: another model, or a raised maximum",
+                  num(length), num(model.max_position), model.title));
 }
 
 }  // namespace
@@ -99,6 +147,15 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
         fmt::format("no cache layout that {} can have agrees with the engine", model.title));
     return out;
   }
+  bool contradicts = !as_asked(log, best->format) && outcome.matches > 0 &&
+                     outcome.matches == outcome.planned && !only_counts(log, *best);
+  if (contradicts) {  // a layout that the log does not say explains more than a format that it denies
+    if (const std::optional<Hypothesis> other = explains_as_asked(log, model)) {
+      best = other;
+      outcome = run(log, model, *best);
+      contradicts = false;
+    }
+  }
   out.hypothesis = to_text(*best);
   std::erase(out.others, out.hypothesis);
   out.numbers = std::move(outcome.numbers);
@@ -111,7 +168,24 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
     planned += number.planned ? 1 : 0;
     matches += number.matches ? 1 : 0;
   }
-  out.explained = planned > 0 && matches == planned;
+  out.explained = planned > 0 && matches == planned && !contradicts;
+  const bool tested_nothing = planned > 0 && matches == planned && only_counts(log, *best);
+  if (tested_nothing) {
+    out.explained = false;
+    out.hypothesis = "not determined";
+    out.others.clear();
+    out.sentences.emplace_back(
+        "only the ratio of tokens or blocks to concurrency could be checked, and it holds for any model: "
+        "cache "
+        "format, layout and model are not determined; a line with GiB would");
+    add_too_long(log, model, out);
+    add_sentences(log, model, *best, false, out);
+    return out;
+  }
+  if (contradicts) {
+    out.sentences.push_back(fmt::format("cache format {} was asked for, but the pool is {}-sized",
+                                        log.cache_dtype, best->format.name));
+  }
   if (planned == 0 && first_of(log, LogKind::kDeficit) != nullptr) {
     // said below
   } else if (planned == 0) {
@@ -125,6 +199,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   } else {
     out.sentences.push_back(fmt::format("{} of {} numbers follow from {}", matches, planned, out.hypothesis));
   }
+  add_too_long(log, model, out);
   add_sentences(log, model, *best, planned > 0, out);
   return out;
 }

@@ -20,11 +20,13 @@ struct Explained {
 };
 
 struct Explanation {
-  std::string hypothesis;  ///< "cache bf16, blocks of 64, tp 8, rules of vllm 0.10"
+  std::string hypothesis;  ///< "not determined" or "cache bf16, blocks of 64, tp 8, rules of vllm 0.10"
   std::vector<Explained> numbers;
   std::vector<std::string> sentences;  ///< the answer, most important first
   std::vector<std::string> others;     ///< hypotheses that explain as much
-  bool explained = false;              ///< every number that follows from others does
+  /// Every number that follows from others does, in the format that the log asks for, and bytes are among them:
+  /// counts alone hold for any model.
+  bool explained = false;
 };
 
 /// Tries what the log leaves open (format, layout, block, prediction layers, engine version) and keeps the

@@ -212,7 +212,7 @@ void add_sentences(const LogReading& log, const ModelConfig& model, const Hypoth
                    Explanation& out) {
   if (!follows) explain_alone(log, model, best, out);
   const Trial trial(log, model, best);
-  explain_arithmetic(log, model, best, trial, out);
+  if (follows) explain_arithmetic(log, model, best, trial, out);
   explain_lines(log, out);
   explain_contradictions(log, best, trial, out);
   explain_fault(best, trial, out);

@@ -233,6 +233,8 @@ LengthReport plan_lengths(const ModelConfig& model, const PlanRequest& asked,
       certain = pool == 0 ? count : std::min(certain, count);
     }
     report.certain = report.expected < kFew ? drawn_count(pools, moments) : certain;
+    // A request so rare and large that most trials miss it weighs in the mean alone.
+    report.certain = std::min(report.certain, static_cast<std::int64_t>(std::floor(report.expected)));
   }
   add_lines(report);
   return report;

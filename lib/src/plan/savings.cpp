@@ -8,6 +8,7 @@
 
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/pools.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -108,6 +109,20 @@ void add_lines(Savings& savings, const SavingsRequest& request) {
   }
 }
 
+std::int64_t engine_bytes(const ModelConfig& model, const SavingsRequest& request) {
+  const PoolInputs inputs{.model = model,
+                          .engine = request.engine,
+                          .format = request.format,
+                          .layout = {},
+                          .block = request.block};
+  try {
+    return sequence_bytes(inputs, pool_geometry(inputs, 0), request.context);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    return 0;  // blocks that this engine refuses
+  }
+}
+
 }  // namespace
 
 Savings plan_savings(const ModelConfig& model, const SavingsRequest& request) {
@@ -149,6 +164,7 @@ Savings plan_savings(const ModelConfig& model, const SavingsRequest& request) {
     savings.full_bytes += one.full_bytes;
     savings.ring_bytes += one.ring_bytes;
   }
+  savings.engine_bytes = engine_bytes(model, request);
   add_lines(savings, request);
   return savings;
 }

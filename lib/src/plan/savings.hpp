@@ -34,6 +34,9 @@ struct Savings {
   std::int64_t context = 0;
   std::vector<LayerSavings> layers;
   double read_bytes = 0, full_read_bytes = 0, full_bytes = 0, ring_bytes = 0;  ///< sums, states included
+  /// What the engine itself charges one sequence on one GPU, as plan does: it knows the config's windows, not one that
+  /// the request imposes. 0 where it takes no such blocks.
+  std::int64_t engine_bytes = 0;
   std::vector<Line> lines;
 };
 

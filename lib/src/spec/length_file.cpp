@@ -15,16 +15,44 @@
 namespace mla::spec {
 namespace {
 
-using Names = std::array<std::string_view, 8>;
-constexpr Names kPrompt{"prompt_len",    "input_len",    "prompt_tokens",  "input_tokens",
-                        "contexttokens", "input_length", "request tokens", "num_prefill_tokens"};
-constexpr Names kOutput{"output_len",    "output_tokens",    "completion_tokens", "generatedtokens",
-                        "output_length", "generated_tokens", "response tokens",   "num_decode_tokens"};
+/// What a column may be called, alone or as num_X, X_len, X_length or X_tokens.
+using Names = std::array<std::string_view, 5>;
+constexpr Names kPrompt{"prompt", "input", "context", "prefill", "request"};
+constexpr Names kOutput{"output", "completion", "generated", "decode", "response"};
+constexpr const char* kAccepted =
+    "columns are called prompt, input, context, prefill or request, and output, completion, generated, "
+    "decode or "
+    "response; also as num_X, X_len, X_length or X_tokens, in any case, with _, - or blanks";
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;
 
-[[noreturn]] void wrong(std::string_view origin, int line, const std::string& what) {
-  throw Error(ErrorCode::kParse, fmt::format("{}, line {}: {}", origin, line, what),
-              "a request is two numbers (prompt, output) or a JSON object with prompt_len and output_len");
+[[noreturn]] void wrong(
+    std::string_view origin, int line, const std::string& what,
+    const char* hint =
+        "a request is two numbers (prompt, output) or a JSON object with prompt_len and output_len") {
+  throw Error(ErrorCode::kParse, fmt::format("{}, line {}: {}", origin, line, what), hint);
+}
+
+/// How surely `column` is meant: 2 for a name with num_, _len, _length or _tokens, 1 for the bare word (which may also
+/// be a text), 0 if it is none of `names`. A bare "request" is more often its number.
+int certainty(std::string_view column, const Names& names) {
+  std::string word;
+  for (const char c : text::to_lower(column)) {
+    if (c != '_' && c != '-' && c != ' ') word += c;
+  }
+  int affixes = 0;
+  if (word.starts_with("num")) {
+    word.erase(0, 3);
+    ++affixes;
+  }
+  for (const std::string_view suffix : {"tokens", "token", "length", "len"}) {
+    if (!word.ends_with(suffix)) continue;
+    word.resize(word.size() - suffix.size());
+    ++affixes;
+    break;
+  }
+  if (std::ranges::find(names, std::string_view(word)) == names.end()) return 0;
+  if (affixes == 0 && word == "request") return 0;
+  return affixes > 0 ? 2 : 1;
 }
 
 std::vector<std::string_view> columns_of(std::string_view line) {
@@ -64,16 +92,16 @@ std::int64_t length_of(std::string_view text, std::string_view origin, int line)
 template <class Json>
 std::int64_t member_of(const Json& object, const Names& names, std::string_view origin, int line) {
   for (const auto& [key, value] : object.items()) {
-    const std::string lower = text::to_lower(key);
-    if (std::find(names.begin(), names.end(), std::string_view(lower)) == names.end()) continue;
+    const int sure = certainty(key, names);
+    if (sure == 0 || (sure == 1 && !value.is_number())) continue;  // "prompt": its text
     if (!value.is_number_integer()) wrong(origin, line, fmt::format("\"{}\" is not a whole number", key));
     const auto tokens = value.template get<std::int64_t>();
     if (tokens < 0 || tokens > kMostTokens) wrong(origin, line, fmt::format("\"{}\" is {}", key, tokens));
     return tokens;
   }
-  wrong(origin, line,
-        fmt::format("none of {} is there",
-                    text::join_or(std::vector<std::string>(names.begin(), names.end()))));
+  std::vector<std::string> words;
+  for (const std::string_view name : names) words.push_back(fmt::format("{}_len", name));
+  wrong(origin, line, fmt::format("none of {} is there", text::join_or(words)), kAccepted);
 }
 
 capacity::RequestLengths from_json(std::string_view line_text, std::string_view origin, int line) {
@@ -127,15 +155,30 @@ struct Columns {
 };
 
 std::optional<Columns> heading(const std::vector<std::string_view>& columns) {
-  std::optional<std::size_t> prompt;
-  std::optional<std::size_t> output;
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    const std::string lower = text::to_lower(columns[i]);
-    if (std::find(kPrompt.begin(), kPrompt.end(), std::string_view(lower)) != kPrompt.end()) prompt = i;
-    if (std::find(kOutput.begin(), kOutput.end(), std::string_view(lower)) != kOutput.end()) output = i;
-  }
+  const auto column_of = [&](const Names& names) -> std::optional<std::size_t> {
+    std::optional<std::size_t> best;
+    int most = 0;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      const int sure = certainty(columns[i], names);
+      if (sure <= most) continue;
+      most = sure;
+      best = i;
+    }
+    return best;
+  };
+  const std::optional<std::size_t> prompt = column_of(kPrompt);
+  const std::optional<std::size_t> output = column_of(kOutput);
   if (prompt && output) return Columns{*prompt, *output};
   return std::nullopt;
+}
+
+/// Whether somebody meant a number, even one that is no count of tokens: 1.5, -3, nan, 1e9, a date.
+bool meant_as_number(std::string_view column) {
+  const std::string word = text::to_lower(column);
+  const std::size_t sign = word.starts_with('-') || word.starts_with('+') ? 1 : 0;
+  const std::string_view rest = std::string_view(word).substr(sign);
+  return rest == "nan" || rest.starts_with("inf") ||
+         (!rest.empty() && (rest[0] == '.' || (rest[0] >= '0' && rest[0] <= '9')));
 }
 
 }  // namespace
@@ -164,11 +207,14 @@ std::vector<capacity::RequestLengths> parse_lengths(std::string_view text, std::
     if (first && !columns.empty() && !whole_number(columns.front())) {
       first = false;
       const std::optional<Columns> named = heading(columns);
-      if (!named)
+      if (named) {
+        where = *named;
+        continue;
+      }
+      if (std::ranges::none_of(columns, meant_as_number)) {
         wrong(origin, number,
-              fmt::format("{} names no column of prompt and output lengths", text::quoted(line)));
-      where = *named;
-      continue;
+              fmt::format("{} names no column of prompt and output lengths", text::quoted(line)), kAccepted);
+      }
     }
     first = false;
     if (columns.size() <= std::max(where.prompt, where.output)) {
