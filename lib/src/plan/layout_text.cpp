@@ -27,11 +27,8 @@ namespace {
 LayoutText parse_layout(std::string_view text) {
   LayoutText out;
   Layout& layout = out.layout;
-  std::array<std::pair<std::string_view, int*>, 5> words{{{"tp", &layout.tp},
-                                                          {"dp", &layout.dp},
-                                                          {"pp", &layout.pp},
-                                                          {"dcp", &layout.dcp},
-                                                          {"ep", &layout.ep}}};
+  std::array<std::pair<std::string_view, int*>, 5> words{
+      {{"tp", &layout.tp}, {"dp", &layout.dp}, {"pp", &layout.pp}, {"dcp", &layout.dcp}, {"ep", &layout.ep}}};
   std::string lower = text::to_lower(text);
   std::ranges::replace(lower, 'x', '+');
   for (const std::string& part : text::split(lower, '+')) {
