@@ -67,15 +67,6 @@ ModelConfig with_heads(const ModelConfig& model, const Variant& variant) {
   return other;
 }
 
-bool possible(const Layout& layout, const ModelConfig& model) {
-  try {
-    validate(layout, model);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
-
 /// The cache budget of `plan`, stage by stage. Heads are split by tp already, so dcp is given up where it
 /// cannot go further. Empty: the layout is not for these heads.
 std::optional<MemoryPlan> plan_of(const ModelConfig& other, PlanRequest request, const MemoryPlan& plan) {

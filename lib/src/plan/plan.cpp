@@ -139,6 +139,15 @@ std::string_view name_of(Binding binding) noexcept {
   return "?";
 }
 
+bool possible(const Layout& layout, const ModelConfig& model) {
+  try {
+    validate(layout, model);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 PlanRequest completed(const ModelConfig& model, PlanRequest request) {
   if (request.context == 0) request.context = std::max<std::int64_t>(1, model.max_position);
   if (request.cache.name == "fp8" && model.mla && model.indexer && request.engine.sparse_fp8 != "fp8") {

@@ -6,6 +6,9 @@
 
 namespace mla::capacity {
 
+/// Whether validate() accepts the layout for this model.
+[[nodiscard]] bool possible(const Layout& layout, const ModelConfig& model);
+
 /// The request with everything that was left to a default filled in.
 [[nodiscard]] PlanRequest completed(const ModelConfig& model, PlanRequest request);
 

@@ -8,18 +8,10 @@
 #include <utility>
 
 #include "mla/error.hpp"
+#include "plan/plan_request.hpp"
 
 namespace mla::capacity {
 namespace {
-
-bool possible(const Layout& layout, const ModelConfig& model) {
-  try {
-    validate(layout, model);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
-}
 
 void add_context_parallel(std::vector<Layout>& layouts, const Layout& base, const ModelConfig& model) {
   for (int dcp = 2; dcp <= base.tp; ++dcp) {
