@@ -69,15 +69,15 @@ IsolatedJudge::IsolatedJudge(Options options) : options_(std::move(options)) {}
 IsolatedJudge::~IsolatedJudge() = default;
 
 IsolatedJudge::Answer IsolatedJudge::exchange(const std::string& request, double timeout) {
-  using Outcome = peer::Process::Outcome;
+  using Talk = peer::Process::Outcome;
   if (!process_) process_ = std::make_unique<peer::Process>(options_.command);
   Answer answer;
-  Outcome read = process_->try_write(request, kReferenceTimeout);
-  for (double patience = kReferenceTimeout; read == Outcome::kDone; patience = timeout) {
+  Talk read = process_->try_write(request, kReferenceTimeout);
+  for (double patience = kReferenceTimeout; read == Talk::kDone; patience = timeout) {
     read = process_->try_read(answer.line, patience);
-    if (read == Outcome::kDone && answer.line != kReadyLine) return answer;
+    if (read == Talk::kDone && answer.line != kReadyLine) return answer;
   }
-  if (read == Outcome::kSilent) {
+  if (read == Talk::kSilent) {
     answer.failure = Failure::kHang;
     answer.reason = fmt::format("it gave no answer within {:g} s", timeout);
   } else {
