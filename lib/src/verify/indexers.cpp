@@ -54,8 +54,8 @@ class DeviceVector {
   Buffer buffer_;
 };
 
-/// Where the rows of a ragged index end, as the device says, and how many entries are in use: at most the room there
-/// is, whatever a wrong builder says.
+/// Where the rows of a ragged index end, as the device says, and how many entries are in use: at most the
+/// room there is, whatever a wrong builder says.
 struct RowEnds {
   RowEnds(const DeviceVector<std::int32_t>& ends, std::int64_t requests, std::int64_t room)
       : indptr(ends.read(requests + 1)), used(std::clamp<std::int64_t>(indptr.back(), 0, room)) {}
