@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 
 namespace mla::reference::detail {
 namespace {
@@ -40,6 +41,9 @@ BlockInputs<Scalar>::BlockInputs(const VisibleKeys& visible, const Keys<Scalar>&
   if (!visible.indexed()) return;
   const auto picks = visible.picks(block.begin / group);
   columns = static_cast<std::int64_t>(picks.size());
+  std::unordered_map<std::int32_t, std::int32_t> named;
+  for (const std::int32_t pick : picks) ++named[pick];
+  for (const std::int32_t pick : picks) copies.push_back(named[pick]);
   sees.assign(static_cast<std::size_t>(block.end - block.begin), Columns{0, 0, columns});
   picked_k_ = copy_rows(all_keys.k, all_keys.k_stride, all_keys.d_qk, picks);
   keys.k = picked_k_.data();

@@ -25,6 +25,8 @@ struct BlockInputs {
   std::vector<Columns> sees;  // [rows]
   Keys<Scalar> keys;
   std::int64_t columns = 0;  // keys in `keys`
+  std::vector<std::int32_t>
+      copies;  // [columns] how often the index names the column's key; empty without one
 
  private:
   std::vector<Scalar> picked_k_, picked_v_;

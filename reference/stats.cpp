@@ -94,7 +94,9 @@ void collect_stats(const VisibleKeys& visible, const Keys<Scalar>& all_keys, con
         s.max_rms_dot = std::max<double>(s.max_rms_dot, std::sqrt(square_dot.row(r)[j]));
         const Scalar w = std::exp(score - lse);
         weight.row(r)[j] = w;
-        square_weight.row(r)[j] = w * w;
+        // Copies of one key are rounded alike: m errors of the same size and sign, not m that average out.
+        const auto c = static_cast<std::size_t>(first + j);
+        square_weight.row(r)[j] = w * w * static_cast<Scalar>(in.copies.empty() ? 1 : in.copies[c]);
         for (std::int64_t d = 0; d < keys.d_v; ++d) {
           spread.row(r)[d] += w * std::abs(v[j * keys.v_stride + d] - out[d]);
         }
