@@ -19,6 +19,7 @@ using namespace mla::kernels::index;
 using kernels::Strided;
 
 inline constexpr int kThreads = 256;
+inline constexpr int kBlocks = 6;  // a multiprocessor: left alone, ptxas settles on 32 registers and spills
 
 /// Sums over the block's threads, known to all of them.
 template <int kSums>
@@ -105,7 +106,7 @@ __device__ void fill_csr(int requests, long long offset, const Strided<std::int3
   }
 }
 
-__global__ void __launch_bounds__(kThreads) prefill_kernel(const __grid_constant__ PrefillParams p) {
+__global__ void __launch_bounds__(kThreads, kBlocks) prefill_kernel(const __grid_constant__ PrefillParams p) {
   const auto q_len = [&](int r) { return max(0, p.q_lens[r]); };
   const auto kv_len = [&](int r) { return max(0, p.seq_lens[r]); };
   const Range mine = my_requests(p.requests);
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(const __grid_constant
   }
 }
 
-__global__ void __launch_bounds__(kThreads) decode_kernel(const __grid_constant__ DecodeParams p) {
+__global__ void __launch_bounds__(kThreads, kBlocks) decode_kernel(const __grid_constant__ DecodeParams p) {
   const auto len = [&](int r) { return max(0, p.seq_lens[r] + p.added); };
   const int first = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
   for (int r = static_cast<int>(blockIdx.x); r < p.requests; r += static_cast<int>(gridDim.x)) {
@@ -164,7 +165,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const __grid_constant_
   }
 }
 
-__global__ void __launch_bounds__(kThreads) sparse_kernel(const __grid_constant__ SparseParams p) {
+__global__ void __launch_bounds__(kThreads, kBlocks) sparse_kernel(const __grid_constant__ SparseParams p) {
   const auto kept = [&](int r) { return kept_keys(p.seq_lens[r], p.window, p.sink); };
   const auto keys = [&](int r) { return kept(r).keys(); };
   fill_csr(p.requests, entries_before(p.requests, keys), p.kv_indptr, keys, [&](int r) {
@@ -181,7 +182,7 @@ __global__ void __launch_bounds__(kThreads) sparse_kernel(const __grid_constant_
       p.num_kv[r] = kept(r).keys();
 }
 
-__global__ void __launch_bounds__(kThreads) page_kernel(const __grid_constant__ PageParams p) {
+__global__ void __launch_bounds__(kThreads, kBlocks) page_kernel(const __grid_constant__ PageParams p) {
   const auto kept = [&](int r) { return kept_keys(p.seq_lens[r], p.window, p.sink); };
   const int size = p.table.block_size;
   const auto blocks = [&](int r) { return kept(r).blocks(size); };
