@@ -7,9 +7,11 @@
 #include "common/params.hpp"
 #include "common/strided.hpp"
 #include "mla/cache.hpp"
-#include "mla/device_ops.hpp"
 #include "mla/dtype.hpp"
-#include "mla/layer.hpp"
+
+namespace mla::device_ops {
+struct CacheWrite;  // <mla/device_ops.hpp>, which device code need not read
+}
 
 /// What the cache kernels are told. Element types are a run-time switch, uniform over the grid: 21
 /// combinations of input type and format are not worth a kernel each when the bytes moved are the bound.
@@ -46,7 +48,7 @@ struct RotationParams {
   const float* sin = nullptr;
   std::int64_t cos_stride = 0, sin_stride = 0;
   Strided<const std::int64_t> positions;
-  RopeLayout input = RopeLayout::kInterleaved, output = RopeLayout::kInterleaved;
+  bool interleaved_input = true, interleaved_output = true;  // else [first halves | second halves]
 };
 
 struct WriteParams {

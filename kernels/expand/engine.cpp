@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "cache_ops/table.hpp"
+#include "common/arguments.hpp"
 #include "common/cache_params.hpp"
 #include "common/check.hpp"
 #include "common/require.hpp"

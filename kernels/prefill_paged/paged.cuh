@@ -184,7 +184,8 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
   const flash::Reach reach = flash::reach_of(a, segment, span, segment.kv_len - segment.q_len + warp_query,
                                              min(16, segment.q_len - warp_query));
   if (threadIdx.x == 0)
-    shared.work = {segment, span, head, 0, first_query};  // read behind the loop's first barrier
+    shared.work =
+        flash::work_of<Tr::kBlockM>(a, segment, span, head, 0, first_query);  // read behind a barrier
   RowState<1, Tr::kDv> state;
   state.clear();
   flash::copy_queries<T, Tr::kBlockM, Tr::kDqk, Tr::kThreads>(shared.q, a, segment, head, first_query);
@@ -200,6 +201,10 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
       expand_columns<Tr>(p, head, pass * Tr::kColumns, shared, warp, lane);
     }
     __syncthreads();  // K and V are complete
+    if (flash::has_unshared<Tr::kBlockN>(shared.work, tile)) {
+      flash::clear_unshared<T, Tr::kBlockN, Tr::kDv, Tr::kThreads>(shared.v, shared.work, tile);
+      __syncthreads();
+    }
     if (tile < reach.none) {
       Scores<1, Tr::kBlockN> s;
       flash::score_tile<T, Tr::kDqk, 1, Tr::kBlockN>(s, &shared.q[warp * 16][0], &shared.k[0][0], lane);

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "common/arch_table.hpp"
+#include "common/arguments.hpp"
 #include "common/check.hpp"
-#include "common/params.hpp"
 #include "common/require.hpp"
 #include "expand/checks.hpp"
 #include "gemm/lt.hpp"
@@ -58,22 +58,24 @@ struct Choice {
 
 /// The kernel for a shape: the fewest rows that hold a request, or the most there are, within the shared
 /// memory.
-Choice choose(std::span<const splitkv::Variant> variants, const AttentionShape& shape, std::int64_t limit) {
+Choice choose(const splitkv::Table& table, const AttentionShape& shape, std::int64_t limit) {
   Choice best;
   const std::int64_t rows = most_rows(shape);
-  for (const splitkv::Variant& v : variants) {
-    if (v.latent != shape.dims.kv_lora_rank || v.dtype != element_of(shape.cache) ||
-        v.fp8 != is_fp8(shape.cache)) {
-      continue;
+  for (const auto variants : table.variants) {
+    for (const splitkv::Variant& v : variants()) {
+      if (v.latent != shape.dims.kv_lora_rank || v.dtype != element_of(shape.cache) ||
+          v.fp8 != is_fp8(shape.cache)) {
+        continue;
+      }
+      const splitkv::Ring ring =
+          splitkv::choose_ring(static_cast<std::int64_t>(v.fixed_bytes),
+                               static_cast<std::int64_t>(v.stage_bytes), limit, v.blocks, kMostStages);
+      if (ring.blocks == 0) continue;
+      const bool better = best.variant == nullptr ||
+                          (best.variant->rows < rows ? v.rows > best.variant->rows
+                                                     : v.rows >= rows && v.rows < best.variant->rows);
+      if (better) best = {&v, ring};
     }
-    const splitkv::Ring ring =
-        splitkv::choose_ring(static_cast<std::int64_t>(v.fixed_bytes),
-                             static_cast<std::int64_t>(v.stage_bytes), limit, v.blocks, kMostStages);
-    if (ring.blocks == 0) continue;
-    const bool better = best.variant == nullptr ||
-                        (best.variant->rows < rows ? v.rows > best.variant->rows
-                                                   : v.rows >= rows && v.rows < best.variant->rows);
-    if (better) best = {&v, ring};
   }
   return best;
 }
@@ -298,7 +300,7 @@ class SplitkvBackend final : public Backend {
                                               : 99 * 1024;  // the least since 8.0
   }
   static Choice choose_for(const AttentionShape& shape, const Device& device) {
-    return choose(table_for(device).variants(), shape, shared_limit(device));
+    return choose(table_for(device), shape, shared_limit(device));
   }
 
   /// Copies and fragments move 16 bytes at a time.
