@@ -23,11 +23,16 @@ class FlashInferPeer(TorchPeer):
         self.backend = sys.argv[1] if len(sys.argv) > 1 else "auto"
         if self.backend not in ("auto", "fa2", "fa3"):
             raise Skip(f"the argument must be auto, fa2 or fa3, not {self.backend!r}")
+        self.kernel = self.backend
+        if self.backend == "auto":
+            self.kernel = need("flashinfer.utils").determine_mla_backend(self.device)
         self.workspace = self.torch.empty(128 << 20, dtype=self.torch.uint8, device=self.device)
         self.built = set()
 
     def rounding(self, shape):
-        return {"probabilities": shape.q_dtype}
+        # Results of split keys wait for their merge in the output's type. fa2 sums P as the matrix unit gets it, rounded.
+        return {"probabilities": shape.q_dtype, "partials": shape.out_dtype,
+                "lse_from_rounded_p": self.kernel == "fa2"}
 
     def supports(self, shape, splits):
         if splits > 1:
@@ -73,7 +78,7 @@ class FlashInferPeer(TorchPeer):
         return out, lse * math.log(2)  # its LSE is of base 2
 
     def plan_text(self):
-        return f"backend {self.backend}"
+        return f"backend {self.kernel}"
 
 
 if __name__ == "__main__":

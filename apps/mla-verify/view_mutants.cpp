@@ -10,16 +10,16 @@ report::Document mutants_document(const verify::MutationRun& run, const verify::
   document.kind = "verify.mutants";
   const auto total = static_cast<std::int64_t>(run.verdicts.size());
   const auto alarms = static_cast<std::int64_t>(ideal.alarms.size());
-  document.headline = {
-      fmt::format("{} of {} wrong kernels are caught", run.killed, total),
-      fmt::format(
-          "{} false alarms in {} judgements of ideal kernels over {} random cases (worst {:.0f} % of budget)",
-          alarms, ideal.judged, ideal.seeds, 100 * ideal.worst_share)};
-  document.facts = {{"mutants", total},
-                    {"killed", run.killed},
-                    {"ideal_seeds", ideal.seeds},
-                    {"ideal_judged", ideal.judged},
-                    {"false_alarms", alarms}};
+  document.headline = {fmt::format("{} of {} wrong kernels are caught", run.killed, total)};
+  document.facts = {{"mutants", total}, {"killed", run.killed}};
+  if (ideal.seeds > 0) {
+    document.headline.push_back(fmt::format(
+        "{} false alarms in {} judgements of ideal kernels over {} random cases (worst {:.0f} % of budget)",
+        alarms, ideal.judged, ideal.seeds, 100 * ideal.worst_share));
+    document.facts.insert(
+        document.facts.end(),
+        {{"ideal_seeds", ideal.seeds}, {"ideal_judged", ideal.judged}, {"false_alarms", alarms}});
+  }
   report::Table table;
   table.name = "mutants";
   table.title = "Mutants: what is wrong with each, and what caught it";

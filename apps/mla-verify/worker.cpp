@@ -1,15 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "worker.hpp"
 
-#include <csignal>
+#include <fmt/format.h>
+
+#include <filesystem>
 
 #include "commands.hpp"
 #include "mla/device.hpp"
+#include "mla/error.hpp"
 #include "mla/plugin_host.hpp"
 #include "verify/run_suite.hpp"
-#include "verify/worker_process.hpp"
 
 namespace mla::verify_app {
+namespace {
+
+/// Path of the running program.
+std::string own_program() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) {
+    throw Error(ErrorCode::kIo, fmt::format("cannot find this program's own path: {}", error.message()));
+  }
+  return path.string();
+}
+
+}  // namespace
 
 void load_plugins(const std::vector<std::string>& files) {
   for (const std::string& file : files) static_cast<void>(load_plugin(file));
@@ -19,7 +34,7 @@ std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
                                                    const std::vector<std::string>& plugins, double timeout) {
   verify::IsolatedJudge::Options options;
   options.timeout = timeout;
-  options.command = {verify::own_program()};
+  options.command = {own_program()};
   const std::vector<std::filesystem::path> configs = config_dirs();
   if (!configs.empty())
     options.command.insert(options.command.end(), {"--config-dir", configs.front().string()});

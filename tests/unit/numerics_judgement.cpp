@@ -353,6 +353,53 @@ TEST(CompareRows, TruncationInPlaceOfRoundingIsABias) {
   EXPECT_FALSE(quiet.biased);
 }
 
+/// Rows whose numbers are few: `values` of them, each `place` of the way from one bf16 number to the next.
+Simulated simulate_few(std::uint64_t seed, std::int64_t values, double place, bool truncate) {
+  constexpr std::int64_t kRows = 64;
+  constexpr std::int64_t kWidth = 128;
+  const CounterRng rng(seed, 0);
+  Simulated s;
+  for (std::int64_t i = 0; i < kRows * kWidth; ++i) {
+    const auto which = rng.between(static_cast<std::uint64_t>(i), 1, values);
+    const double want = 1 + (static_cast<double>(which) + place) * 0x1p-7;
+    s.want.push_back(want);
+    s.got.push_back(round_to(DType::kBF16, truncate ? want - 0x1p-8 : want));
+  }
+  RowBudget budget;
+  budget.sigma = kUsualSigma;
+  budget.max = budget.rms = 5 * budget.sigma;
+  s.budgets.assign(kRows, budget);
+  return s;
+}
+
+TEST(CompareRows, HowTheExactResultRoundsIsNoBias) {
+  // Every element is rounded up by 0.3 ulp, as its exact value demands: an average over thousands of elements, but
+  // of a few numbers only. An fp8 cache and one visible key give such outputs.
+  for (const std::int64_t values : {1, 20, 100}) {
+    const Simulated s = simulate_few(1, values, 0.7, false);
+    const ErrorReport report =
+        compare_rows(s.got, s.want, {}, {}, 128, s.budgets, DType::kBF16, {8, {}, true, false, {}});
+    EXPECT_TRUE(report.passed()) << values << ": " << to_text(report, 8);
+    EXPECT_EQ(report.signed_bias, 0);
+    EXPECT_EQ(report.magnitude_bias, 0);
+  }
+}
+
+TEST(CompareRows, EqualNumbersAreOneSample) {
+  // All elements are one unit too small. Among 100 numbers that is a bias; among 20 it is an error of so few numbers
+  // that each may stand at its own rounding boundary.
+  const Simulated many = simulate_few(1, 100, 0.7, true);
+  const ErrorReport found =
+      compare_rows(many.got, many.want, {}, {}, 128, many.budgets, DType::kBF16, {8, {}, true, false, {}});
+  EXPECT_TRUE(found.biased) << to_text(found, 8);
+  EXPECT_EQ(found.signed_bias, -1);
+  const Simulated few = simulate_few(1, 20, 0.7, true);
+  const ErrorReport unjudged =
+      compare_rows(few.got, few.want, {}, {}, 128, few.budgets, DType::kBF16, {8, {}, true, false, {}});
+  EXPECT_FALSE(unjudged.biased) << to_text(unjudged, 8);
+  EXPECT_EQ(unjudged.signed_bias, -1);
+}
+
 TEST(ReportText, NamesStageSourceAndPlace) {
   ErrorReport report;
   EXPECT_EQ(to_text(report, 1), "nothing to compare");

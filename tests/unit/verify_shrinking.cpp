@@ -7,6 +7,7 @@
 #include <set>
 
 #include "expect_error.hpp"
+#include "peer/process.hpp"
 #include "verify/capabilities.hpp"
 #include "verify/judge.hpp"
 #include "verify/judge_lines.hpp"
@@ -16,7 +17,6 @@
 #include "verify/repro.hpp"
 #include "verify/shrink.hpp"
 #include "verify/suite.hpp"
-#include "verify/worker_process.hpp"
 
 namespace mla::verify {
 namespace {
@@ -185,24 +185,25 @@ TEST(Repro, FaultsAreNamed) {
 // ---- a process beside
 // -------------------------------------------------------------------------------------------
 
-TEST(WorkerProcess, AnswersEndsAndFallsSilent) {
+TEST(Process, AnswersEndsAndFallsSilent) {
+  using peer::Process;
   std::string line;
-  WorkerProcess echo({"cat"});
-  EXPECT_TRUE(echo.write_line("one"));
-  EXPECT_TRUE(echo.write_line("two"));
-  EXPECT_EQ(echo.read_line(line, 10), WorkerProcess::Read::kLine);
+  Process echo({"cat"});
+  EXPECT_EQ(echo.try_write("one", 10), Process::Outcome::kDone);
+  EXPECT_EQ(echo.try_write("two", 10), Process::Outcome::kDone);
+  EXPECT_EQ(echo.try_read(line, 10), Process::Outcome::kDone);
   EXPECT_EQ(line, "one");
-  EXPECT_EQ(echo.read_line(line, 10), WorkerProcess::Read::kLine);
+  EXPECT_EQ(echo.try_read(line, 10), Process::Outcome::kDone);
   EXPECT_EQ(line, "two");
-  EXPECT_EQ(echo.read_line(line, 0.05), WorkerProcess::Read::kSilent);
-  WorkerProcess dies({"sh", "-c", "echo last words >&2; kill -SEGV $$"});
-  EXPECT_EQ(dies.read_line(line, 10), WorkerProcess::Read::kEnded);
+  EXPECT_EQ(echo.try_read(line, 0.05), Process::Outcome::kSilent);
+  Process dies({"sh", "-c", "echo last words >&2; kill -SEGV $$"});
+  EXPECT_EQ(dies.try_read(line, 10), Process::Outcome::kEnded);
   EXPECT_NE(dies.how_it_ended().find("signal 11"), std::string::npos) << dies.how_it_ended();
   EXPECT_NE(dies.how_it_ended().find("last words"), std::string::npos) << dies.how_it_ended();
-  WorkerProcess leaves({"sh", "-c", "exit 7"});
-  EXPECT_EQ(leaves.read_line(line, 10), WorkerProcess::Read::kEnded);
-  EXPECT_EQ(leaves.how_it_ended(), "it ended with exit code 7");
-  EXPECT_THROW(WorkerProcess({"/nonexistent/program"}), Error);
+  Process leaves({"sh", "-c", "exit 7"});
+  EXPECT_EQ(leaves.try_read(line, 10), Process::Outcome::kEnded);
+  EXPECT_EQ(leaves.how_it_ended(), "ended with exit code 7");
+  EXPECT_THROW(Process({"/nonexistent/program"}), Error);
 }
 
 TEST(JudgeLines, VerdictsComeBackWhole) {

@@ -41,7 +41,7 @@ struct Limits {
   double sum_per_key = 1.0 / 16.0;  ///< one rounding an MMA step of 16 keys
   double bias_floor = 0.02;         ///< bias that is never an alarm, in ulp
   double bias_sigmas = 5.0;         ///< standard errors a mean may lie from 0
-  int bias_samples = 32;            ///< fewest rows, and fewest columns, for which a bias is judged
+  int bias_samples = 32;            ///< fewest independent samples for which a bias is judged
   friend bool operator==(const Limits&, const Limits&) = default;
 };
 
@@ -95,10 +95,11 @@ struct ErrorReport {
   std::int64_t worst_row = -1,
                worst_column = -1;  ///< row = token * H + head; column -1: the LSE, -2: the row's RMS
   double worst_got = 0, worst_want = 0;
-  double worst_ulp = 0;       ///< (got - want) in units of the output type's last place
-  double pooled_share = 0;    ///< largest error / limit over pools of rows
-  std::string pool;           ///< the pool of pooled_share: "all rows", "request 3", "head 7"
-  double signed_bias = 0;     ///< mean of (got - want) / ulp over all elements
+  double worst_ulp = 0;     ///< (got - want) in units of the output type's last place
+  double pooled_share = 0;  ///< largest error / limit over pools of rows
+  std::string pool;         ///< the pool of pooled_share: "all rows", "request 3", "head 7"
+  /// Mean of (got - round(want)) / ulp over all elements whose rows need not be exact; with independent_rows.
+  double signed_bias = 0;
   double magnitude_bias = 0;  ///< the same with the sign of want: negative when results are cut towards zero
   bool biased = false;        ///< one of the two lies outside what chance and drift allow
   std::string stage;          ///< what budget_share is of: "max", "rms", "lse", "pooled", "bias", "nan"

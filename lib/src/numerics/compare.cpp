@@ -7,6 +7,7 @@
 
 #include "mla/error.hpp"
 #include "mla/numerics.hpp"
+#include "numerics/bias.hpp"
 #include "numerics/pools.hpp"
 
 namespace mla {
@@ -45,17 +46,16 @@ void check_sizes(std::span<const double> got, std::span<const double> want, std:
 
 /// What one row's elements say together.
 struct RowSums {
-  double squares = 0;           // of got - want
-  double rounding = 0;          // of ulp^2: twelve times the variance of rounding to nearest
-  double forced = 0;            // squares of round(want) - want: what even a perfect kernel shows
-  double bias = 0, shrink = 0;  // sums of (got - want) / ulp, without and with the sign of want
+  double squares = 0;   // of got - want
+  double rounding = 0;  // of ulp^2: twelve times the variance of rounding to nearest
+  double forced = 0;    // squares of round(want) - want: what even a perfect kernel shows
   std::int64_t finite = 0;
 };
 
 class Comparison {
  public:
   Comparison(DType out_dtype, std::int64_t width, const CompareOptions& options)
-      : dtype_(out_dtype), options_(options), columns_(static_cast<std::size_t>(width)) {}
+      : dtype_(out_dtype), options_(options), bias_(out_dtype, width) {}
 
   void row(std::int64_t r, std::span<const double> got, std::span<const double> want,
            const RowBudget& budget) {
@@ -65,6 +65,8 @@ class Comparison {
       element(r, static_cast<std::int64_t>(c), got[c], want[c], budget, sums);
     if (sums.finite > 0) row_rms(r, budget, sums);
     rows_.push_back(row_sample(budget, sums));
+    if (sums.finite > 0)
+      bias_.end_row(budget.drift / std::sqrt(sums.rounding / static_cast<double>(sums.finite)));
   }
 
   void lse(std::int64_t r, double got, double want, const RowBudget& budget) {
@@ -88,7 +90,7 @@ class Comparison {
     if (elements_ > 0) report_.rms = std::sqrt(squares_ / static_cast<double>(elements_));
     if (options_.independent_rows) {
       judge_pools(rows_, options_, report_);
-      judge_bias(rows_, columns_, dtype_, options_.limits, report_);
+      bias_.judge(options_.limits, report_);
     }
     return report_;
   }
@@ -108,10 +110,7 @@ class Comparison {
     sums.squares += error * error;
     sums.rounding += ulp * ulp;
     sums.forced += (ideal - want) * (ideal - want);
-    const double bias = error / ulp;
-    sums.bias += bias;
-    sums.shrink += want < 0 ? -bias : bias;
-    if (budget.max > 0) columns_[static_cast<std::size_t>(c)].add(bias, want < 0 ? -bias : bias);
+    if (options_.independent_rows && budget.max > 0) bias_.add(c, ideal, (got - ideal) / ulp);
     ++sums.finite;
   }
 
@@ -136,10 +135,6 @@ class Comparison {
     sample.variance = budget.sigma * budget.sigma;
     sample.rounding = std::max(sums.rounding / 12, sums.forced) / n;
     sample.drift = budget.drift;
-    sample.exact = budget.max == 0;
-    sample.bias = sums.bias / n;
-    sample.shrink = sums.shrink / n;
-    sample.drift_ulp = budget.drift / std::sqrt(sums.rounding / n);
     return sample;
   }
 
@@ -176,7 +171,7 @@ class Comparison {
   const CompareOptions& options_;
   ErrorReport report_;
   std::vector<RowSample> rows_;
-  std::vector<ColumnSample> columns_;
+  BiasCheck bias_;
   double squares_ = 0;
   std::int64_t elements_ = 0;
   double row_share_ = 0;

@@ -46,33 +46,6 @@ void take(ErrorReport& report, const Pool& pool, double sigmas, std::string name
   report.pool = std::move(name);
 }
 
-/// Variance of the mean of `values` if they are independent.
-double variance_of_mean(std::span<const double> values) {
-  const double n = static_cast<double>(values.size());
-  double sum = 0, squares = 0;
-  for (const double x : values) {
-    sum += x;
-    squares += x * x;
-  }
-  return std::max(0.0, squares - sum * sum / n) / (n - 1) / n;
-}
-
-double mean_of(std::span<const double> values) {
-  double sum = 0;
-  for (const double x : values) sum += x;
-  return sum / static_cast<double>(values.size());
-}
-
-/// The means of rows and of columns: one number each.
-struct Samples {
-  std::vector<double> rows, columns;
-  /// |mean| as a share of what chance and `drift` explain.
-  [[nodiscard]] double share(double drift, const Limits& limits) const {
-    const double spread = std::sqrt(variance_of_mean(rows) + variance_of_mean(columns));
-    return std::abs(mean_of(rows)) / (limits.bias_floor + drift + limits.bias_sigmas * spread);
-  }
-};
-
 }  // namespace
 
 void judge_pools(std::span<const RowSample> rows, const CompareOptions& options, ErrorReport& report) {
@@ -97,36 +70,6 @@ void judge_pools(std::span<const RowSample> rows, const CompareOptions& options,
   if (report.pooled_share > report.budget_share) {
     report.budget_share = report.pooled_share;
     report.stage = "pooled";
-  }
-}
-
-void judge_bias(std::span<const RowSample> rows, std::span<const ColumnSample> columns, DType out_dtype,
-                const Limits& limits, ErrorReport& report) {
-  Samples plain, shrink;
-  double drift = 0;
-  for (const RowSample& row : rows) {
-    if (!row.counted || row.exact) continue;
-    plain.rows.push_back(row.bias);
-    shrink.rows.push_back(row.shrink);
-    drift += row.drift_ulp;
-  }
-  for (const ColumnSample& column : columns) {
-    if (column.count == 0) continue;
-    plain.columns.push_back(column.bias / static_cast<double>(column.count));
-    shrink.columns.push_back(column.shrink / static_cast<double>(column.count));
-  }
-  if (plain.rows.empty()) return;
-  drift /= static_cast<double>(plain.rows.size());
-  report.signed_bias = mean_of(plain.rows);
-  report.magnitude_bias = mean_of(shrink.rows);
-  const bool coarse = unit_roundoff(out_dtype) >= unit_roundoff(DType::kF16);
-  const auto fewest = static_cast<std::size_t>(limits.bias_samples);
-  if (!coarse || plain.rows.size() < fewest || plain.columns.size() < fewest) return;
-  const double share = std::max(plain.share(drift, limits), shrink.share(drift, limits));
-  report.biased = share > 1;
-  if (report.biased && share > report.budget_share) {
-    report.budget_share = share;
-    report.stage = "bias";
   }
 }
 

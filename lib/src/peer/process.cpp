@@ -93,7 +93,7 @@ Process::Process(std::vector<std::string> command) {
 Process::~Process() {
   ::close(in_);
   for (int tries = 0; !reaped_ && tries < 100; ++tries) {
-    reaped_ = ::waitpid(pid_, nullptr, WNOHANG) == pid_;
+    reaped_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
     if (!reaped_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   kill_group();
@@ -128,32 +128,29 @@ std::string Process::last_words() const {
                         end - (start == std::string::npos ? 0 : start + 1) + 1);
 }
 
-void Process::fail_ended() {
+std::string Process::how_it_ended() {
   // Its streams are closed; an end that comes with them is a matter of moments.
-  int status = 0;
   for (int tries = 0; !reaped_ && tries < 100; ++tries) {
-    reaped_ = ::waitpid(pid_, &status, WNOHANG) == pid_;
+    reaped_ = ::waitpid(pid_, &status_, WNOHANG) == pid_;
     if (!reaped_) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   for (int i = 0; i < 16; ++i) drain_errors();
   std::string how = "closed its stdout";
-  if (reaped_ && WIFSIGNALED(status)) {
-    how = fmt::format("died of signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+  if (reaped_ && WIFSIGNALED(status_)) {
+    how = fmt::format("died of signal {} ({})", WTERMSIG(status_), ::strsignal(WTERMSIG(status_)));
   } else if (reaped_) {
-    how = fmt::format("ended with exit code {}", WEXITSTATUS(status));
+    how = fmt::format("ended with exit code {}", WEXITSTATUS(status_));
   }
   const std::string words = last_words();
-  throw Error(ErrorCode::kIo, words.empty() ? how : fmt::format("{}: {}", how, words));
+  return words.empty() ? how : fmt::format("{}: {}", how, words);
 }
 
-void Process::fail_silent(double timeout) {
+Process::Outcome Process::give_up(Outcome why) {
   kill_group();
-  const std::string words = last_words();
-  throw Error(ErrorCode::kIo, fmt::format("gave no answer within {:g} s{}{}", timeout,
-                                          words.empty() ? "" : "; its last words: ", words));
+  return why;
 }
 
-void Process::write_line(std::string_view line, double timeout) {
+Process::Outcome Process::try_write(std::string_view line, double timeout) {
   const auto deadline = Clock::now() + Seconds(timeout);
   std::string text(line);
   text += '\n';
@@ -163,15 +160,16 @@ void Process::write_line(std::string_view line, double timeout) {
     if (n > 0) {
       left.remove_prefix(static_cast<std::size_t>(n));
     } else if (errno == EPIPE || errno == ECONNRESET) {
-      fail_ended();
+      return Outcome::kEnded;
     } else if (left_until(deadline) <= 0) {
-      fail_silent(timeout);
+      return give_up(Outcome::kSilent);
     } else {
       pollfd polled{in_, POLLOUT, 0};
       ::poll(&polled, 1, milliseconds(left_until(deadline)));
       drain_errors();
     }
   }
+  return Outcome::kDone;
 }
 
 bool Process::fill() {
@@ -181,28 +179,50 @@ bool Process::fill() {
   return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
-std::string Process::read_line(double timeout) {
+Process::Outcome Process::try_read(std::string& line, double timeout) {
   const auto deadline = Clock::now() + Seconds(timeout);
   std::size_t seen = 0;
   while (true) {
     const std::size_t end = buffer_.find('\n', seen);
     if (end != std::string::npos) {
-      std::string line = buffer_.substr(0, end);
+      line = buffer_.substr(0, end);
       buffer_.erase(0, end + 1);
-      return line;
+      return Outcome::kDone;
     }
     seen = buffer_.size();
-    if (seen > kMaxLine) {
-      kill_group();
-      throw Error(ErrorCode::kIo, fmt::format("wrote {} bytes without the end of a line", seen));
-    }
+    if (seen > kMaxLine) return give_up(Outcome::kEndless);
     const double left = left_until(deadline);
-    if (left <= 0) fail_silent(timeout);
+    if (left <= 0) return give_up(Outcome::kSilent);
     std::array<pollfd, 2> polled{{{out_, POLLIN, 0}, {errors_ended_ ? -1 : err_, POLLIN, 0}}};
     ::poll(polled.data(), polled.size(), milliseconds(left));
     if (polled[1].revents != 0) drain_errors();
-    if (polled[0].revents != 0 && !fill()) fail_ended();
+    if (polled[0].revents != 0 && !fill()) return Outcome::kEnded;
   }
+}
+
+void Process::require(Outcome outcome, double timeout) {
+  const std::string words = last_words();
+  switch (outcome) {
+    case Outcome::kDone:
+      return;
+    case Outcome::kEnded:
+      throw Error(ErrorCode::kIo, how_it_ended());
+    case Outcome::kSilent:
+      throw Error(ErrorCode::kIo, fmt::format("gave no answer within {:g} s{}{}", timeout,
+                                              words.empty() ? "" : "; its last words: ", words));
+    case Outcome::kEndless:
+      throw Error(ErrorCode::kIo, fmt::format("wrote {} bytes without the end of a line", buffer_.size()));
+  }
+}
+
+void Process::write_line(std::string_view line, double timeout) {
+  require(try_write(line, timeout), timeout);
+}
+
+std::string Process::read_line(double timeout) {
+  std::string line;
+  require(try_read(line, timeout), timeout);
+  return line;
 }
 
 }  // namespace mla::peer

@@ -20,11 +20,21 @@ class Process {
   /// Closes its stdin and waits a second for it to leave, then kills it.
   ~Process();
 
-  /// Throws kIo if the program is gone or does not read for `timeout` seconds.
+  /// How an exchange with the program went. After anything but kDone it is of no further use.
+  enum class Outcome {
+    kDone,
+    kEnded,    ///< the program is gone, or has closed its stream: how_it_ended()
+    kSilent,   ///< nothing within the time allowed: it was killed
+    kEndless,  ///< a line longer than kMaxLine: it was killed
+  };
+  [[nodiscard]] Outcome try_write(std::string_view line, double timeout);
+  /// One line without its end.
+  [[nodiscard]] Outcome try_read(std::string& line, double timeout);
+  /// "died of signal 11 (Segmentation fault): LAST WORDS", "ended with exit code 3", "closed its stdout".
+  [[nodiscard]] std::string how_it_ended();
+
+  /// The same for callers to whom anything but a line is an error: throw kIo with what happened instead.
   void write_line(std::string_view line, double timeout);
-  /// One line without its end. Throws kIo with what happened instead: no answer within `timeout` seconds (the
-  /// program is killed), a line longer than kMaxLine, or the program's end with its exit code or signal and
-  /// its last words.
   [[nodiscard]] std::string read_line(double timeout);
 
   static constexpr std::size_t kMaxLine = std::size_t{64} << 20;
@@ -34,8 +44,8 @@ class Process {
   /// False when the stream has ended.
   [[nodiscard]] bool fill();
   void kill_group();
-  [[noreturn]] void fail_ended();
-  [[noreturn]] void fail_silent(double timeout);
+  Outcome give_up(Outcome why);
+  void require(Outcome outcome, double timeout);
   /// The last line of stderr, or empty.
   [[nodiscard]] std::string last_words() const;
 
@@ -43,6 +53,7 @@ class Process {
   int in_ = -1, out_ = -1, err_ = -1;  ///< its stdin, stdout, stderr: our ends
   std::string buffer_, errors_;
   bool reaped_ = false, errors_ended_ = false;
+  int status_ = 0;  ///< once reaped
 };
 
 }  // namespace mla::peer

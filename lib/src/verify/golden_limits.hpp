@@ -20,7 +20,8 @@ struct GoldenLimits {
   double out_bf16 = 0;   ///< out
 };
 
-/// `keys`: longest sequence; `max_score`: largest |scaled score|, which is how strongly the softmax amplifies.
+/// `keys`: longest sequence; `max_score`: largest |scaled score|, which is how strongly the softmax
+/// amplifies.
 [[nodiscard]] GoldenLimits golden_limits(const LayerConfig& layer, std::int64_t keys, double max_score);
 
 /// cos and sin of an angle that was computed in single precision: `angle` in radians, amplitude as in the

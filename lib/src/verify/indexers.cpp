@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include <algorithm>
-
 #include "mla/device_ops.hpp"
 #include "mla/memory.hpp"
 #include "verify/index_check.hpp"
@@ -54,6 +52,15 @@ class DeviceVector {
   DeviceMemory& memory_;
   std::int64_t size_;
   Buffer buffer_;
+};
+
+/// Where the rows of a ragged index end, as the device says, and how many entries are in use: at most the
+/// room there is, whatever a wrong builder says.
+struct RowEnds {
+  RowEnds(const DeviceVector<std::int32_t>& ends, std::int64_t requests, std::int64_t room)
+      : indptr(ends.read(requests + 1)), used(std::clamp<std::int64_t>(indptr.back(), 0, room)) {}
+  std::vector<std::int32_t> indptr;
+  std::int64_t used;
 };
 
 class DeviceIndexer final : public Indexer {
@@ -108,13 +115,8 @@ class DeviceIndexer final : public Indexer {
     device_ops::build_sparse_index(lens.input(), c.window, c.sink, c.view(table.data()), c.block_size,
                                    {indptr.view(), indices.view(), slots.view(), num.view()});
     memory_.synchronize();
-    SparseIndex index;
-    index.kv_indptr = indptr.read(requests + 1);
-    const std::int64_t used = std::clamp<std::int64_t>(index.kv_indptr.back(), 0, room);
-    index.kv_indices = indices.read(used);
-    index.kv_slots = slots.read(used);
-    index.num_kv = num.read(requests);
-    return index;
+    const RowEnds rows(indptr, requests, room);
+    return {rows.indptr, indices.read(rows.used), slots.read(rows.used), num.read(requests)};
   }
 
   [[nodiscard]] PageIndex pages(const IndexCase& c) const override {
@@ -126,13 +128,8 @@ class DeviceIndexer final : public Indexer {
     device_ops::build_page_index(lens.input(), c.window, c.sink, c.view(table.data()), c.block_size,
                                  {indptr.view(), ids.view(), logical.view(), last.view()});
     memory_.synchronize();
-    PageIndex index;
-    index.paged_kv_indptr = indptr.read(requests + 1);
-    const std::int64_t used = std::clamp<std::int64_t>(index.paged_kv_indptr.back(), 0, room);
-    index.paged_kv_indices = ids.read(used);
-    index.logical_blocks = logical.read(used);
-    index.paged_kv_last_page_len = last.read(requests);
-    return index;
+    const RowEnds rows(indptr, requests, room);
+    return {rows.indptr, ids.read(rows.used), logical.read(rows.used), last.read(requests)};
   }
 
  private:

@@ -9,9 +9,9 @@
 #include <string>
 
 #include "mla/error.hpp"
+#include "peer/process.hpp"
 #include "verify/judge_lines.hpp"
 #include "verify/suite.hpp"
-#include "verify/worker_process.hpp"
 
 namespace mla::verify {
 namespace {
@@ -69,19 +69,20 @@ IsolatedJudge::IsolatedJudge(Options options) : options_(std::move(options)) {}
 IsolatedJudge::~IsolatedJudge() = default;
 
 IsolatedJudge::Answer IsolatedJudge::exchange(const std::string& request, double timeout) {
-  if (!process_) process_ = std::make_unique<WorkerProcess>(options_.command);
+  using Talk = peer::Process::Outcome;
+  if (!process_) process_ = std::make_unique<peer::Process>(options_.command);
   Answer answer;
-  auto read = process_->write_line(request) ? WorkerProcess::Read::kLine : WorkerProcess::Read::kEnded;
-  for (double patience = kReferenceTimeout; read == WorkerProcess::Read::kLine; patience = timeout) {
-    read = process_->read_line(answer.line, patience);
-    if (read == WorkerProcess::Read::kLine && answer.line != kReadyLine) return answer;
+  Talk read = process_->try_write(request, kReferenceTimeout);
+  for (double patience = kReferenceTimeout; read == Talk::kDone; patience = timeout) {
+    read = process_->try_read(answer.line, patience);
+    if (read == Talk::kDone && answer.line != kReadyLine) return answer;
   }
-  if (read == WorkerProcess::Read::kSilent) {
+  if (read == Talk::kSilent) {
     answer.failure = Failure::kHang;
     answer.reason = fmt::format("it gave no answer within {:g} s", timeout);
   } else {
     answer.failure = Failure::kCrash;
-    answer.reason = process_->how_it_ended();
+    answer.reason = fmt::format("it {}", process_->how_it_ended());
   }
   process_.reset();
   return answer;

@@ -9,6 +9,10 @@
 #include "verify/oracles.hpp"
 #include "verify/run_case.hpp"
 
+namespace mla::peer {
+class Process;
+}
+
 /// Who judges: this process, or one beside it that may crash or hang.
 namespace mla::verify {
 
@@ -34,8 +38,6 @@ class LocalJudge final : public Judge {
   CaseRun& run_of(const Case& c);
   std::unique_ptr<CaseRun> run_;
 };
-
-class WorkerProcess;
 
 /// Judges in a process beside this one. One that crashes, or whose backend is silent for too long, is a
 /// failure, and a new process goes on; so it does after a device's failure, which may have spoilt everything
@@ -63,7 +65,7 @@ class IsolatedJudge final : public Judge {
   Answer exchange(const std::string& request, double timeout);
 
   Options options_;
-  std::unique_ptr<WorkerProcess> process_;
+  std::unique_ptr<peer::Process> process_;
 };
 
 /// The other side of IsolatedJudge: answers requests from stdin on stdout until stdin ends.

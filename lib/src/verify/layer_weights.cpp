@@ -10,16 +10,15 @@
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
+#include "plan/arithmetic.hpp"
 
 namespace mla::verify {
 namespace {
 
+using capacity::ceil_div;
+
 [[noreturn]] void refuse(const std::string& what, const std::string& hint = {}) {
   throw Error(ErrorCode::kInvalidArgument, what, hint);
-}
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
-  return (a + b - 1) / b;
 }
 
 /// Projections that engines make out of the checkpoint's own ones; their rows and columns stand in an order

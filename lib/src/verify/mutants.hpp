@@ -28,7 +28,8 @@ struct Mutant {
 /// The kernel, called "mutant:NAME".
 [[nodiscard]] std::unique_ptr<EmulatedKernel> make_kernel(const Mutant& mutant);
 
-/// A wrong variant of a device kernel. Where a build has them (MLA_CUDA_MUTANTS), the program hands them over.
+/// A wrong variant of a device kernel. Where a build has them (MLA_CUDA_MUTANTS), the program hands them
+/// over.
 struct DeviceMutant {
   std::string_view name;  ///< "cuda-naive/scale-1.01"
   std::string_view fault, source;

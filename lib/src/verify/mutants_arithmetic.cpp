@@ -31,6 +31,25 @@ struct ScalePlain : MutantKernel {
   double scale(const Row& row) const override { return plain_softmax_scale(row.shape.dims); }
 };
 
+/// The factor of mscale where that of mscale_all_dim belongs, for factor 40 and mscales 1 and 1/2.
+struct ScaleMscale : MutantKernel {
+  double scale(const Row& row) const override {
+    constexpr double kOfMscale = 1.8738542071, kOfAllDim = 1.4029075245;
+    return row.args.softmax_scale * kOfMscale / kOfAllDim;
+  }
+};
+
+/// Generic YaRN's amplitude on the rotary part of query and key, for factor 16.
+struct RopeAmplitude : MutantKernel {
+  std::vector<double> query(const Row& row) const override {
+    constexpr double kAmplitude = 1.2772588722;
+    std::vector<double> q = MutantKernel::query(row);
+    const auto rank = static_cast<std::size_t>(row.shape.dims.kv_lora_rank);
+    for (double& x : std::span(q).subspan(rank)) x *= kAmplitude * kAmplitude;
+    return q;
+  }
+};
+
 struct ScaleInverted : MutantKernel {
   double scale(const Row& row) const override { return 1 / row.args.softmax_scale; }
 };
@@ -91,6 +110,35 @@ struct SwappedUp : MutantKernel {
             row.token, row.i, row.q_len,  row.n,      row.head};
   }
   mutable AttentionArgs args_;
+};
+
+/// The absorbed copy of kv_b_proj was quantised with the rest.
+struct QuantisedUp : MutantKernel {
+  void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
+           Stream stream) const override {
+    AttentionArgs changed = args;
+    const std::vector<double> uk = quantise(changed.w_uk), uv = quantise(changed.w_uv);
+    MutantKernel::run(plan, changed, workspace, stream);
+  }
+
+ private:
+  /// Points `w` to a packed copy in e4m3.
+  static std::vector<double> quantise(ConstTensorRef& w) {
+    std::vector<double> values;
+    if (!w) return values;
+    for (std::int64_t h = 0; h < w.extent[0]; ++h) {
+      for (std::int64_t r = 0; r < w.extent[1]; ++r) {
+        for (std::int64_t c = 0; c < w.extent[2]; ++c)
+          values.push_back(round_to(DType::kE4M3, load_element(w.data, w.dtype, w.offset(h, r, c))));
+      }
+    }
+    w.data = values.data();
+    w.dtype = DType::kF64;
+    w.stride[2] = 1;
+    w.stride[1] = w.extent[2];
+    w.stride[0] = w.extent[1] * w.extent[2];
+    return values;
+  }
 };
 
 struct LseBase2 : MutantKernel {
@@ -241,11 +289,16 @@ constexpr Mutant kMutants[] = {
     {"scale-1.01", "the softmax scale is 1 % too large", "", make_mutant<ScaleOff>},
     {"scale-latent-width", "the scale is (L+R)^-1/2", "", make_mutant<ScaleLatentWidth>},
     {"scale-plain", "the scale's factor (YaRN) is lost", "MLA-077 MLA-078 MLA-080", make_mutant<ScalePlain>},
+    {"scale-mscale", "the scale's factor is that of mscale, not of mscale_all_dim", "MLA-077",
+     make_mutant<ScaleMscale>},
+    {"rope-amplitude", "the rotary part carries YaRN's amplitude as well", "MLA-080 MLA-082",
+     make_mutant<RopeAmplitude>},
     {"scale-inverted", "scores are divided by the scale", "MLA-084", make_mutant<ScaleInverted>},
     {"no-rotary", "k_pe is ignored", "MLA-075", make_mutant<NoRotary>},
     {"no-rotary-of-one", "k_pe is ignored in the last request", "", make_mutant<NoRotaryOfOne>},
     {"half-split", "q_pe and k_pe are paired differently", "MLA-072", make_mutant<HalfSplit>},
-    {"swapped-up", "W_UK and W_UV are exchanged", "MLA-089 MLA-093", make_mutant<SwappedUp>},
+    {"swapped-up", "W_UK and W_UV are exchanged", "MLA-089", make_mutant<SwappedUp>},
+    {"quantised-up", "W_UK and W_UV are e4m3, which nobody said", "MLA-093", make_mutant<QuantisedUp>},
     {"lse-base-2", "the LSE is in base 2", "MLA-035 MLA-037", make_mutant<LseBase2>},
     {"lse-plus-inf", "the LSE of an empty row is +inf", "MLA-041", make_mutant<LsePlusInf>},
     {"lse-sentinel", "the LSE of an empty row is -1e30", "", make_mutant<LseSentinel>},

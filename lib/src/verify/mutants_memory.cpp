@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mutants that read or write the wrong place.
 #include <algorithm>
-#include <cstring>
+#include <cmath>
 
 #include "verify/mutant_tools.hpp"
 #include "verify/mutants.hpp"
@@ -61,6 +61,16 @@ struct Offset32 : MutantKernel {
     const std::int64_t slot = MutantKernel::slot(row, key);
     const std::int64_t elements = slot * row.shape.dims.latent_width();
     return elements < std::int64_t{1} << 31
+               ? slot
+               : row.args.cache.num_blocks * row.args.cache.block_size - 1 - slot % 7;
+  }
+};
+
+/// Byte offsets in unsigned 32 bits, which twice as much memory needs to show: rows past byte 2^32 wrap.
+struct ByteOffset32 : MutantKernel {
+  std::int64_t slot(const Row& row, std::int64_t key) const override {
+    const std::int64_t slot = MutantKernel::slot(row, key);
+    return slot * row.layout.row_bytes < std::int64_t{1} << 32
                ? slot
                : row.args.cache.num_blocks * row.args.cache.block_size - 1 - slot % 7;
   }
@@ -145,6 +155,40 @@ struct FirstTileScale : NoTileScale {
   }
 };
 
+/// The exponent as frexp gives it, whose mantissa is below 1: twice an exact power of two, and all scales
+/// are.
+struct FrexpTileScale : MutantKernel {
+  void load(const Row& row, std::int64_t slot, std::span<double> latent) const override {
+    MutantKernel::load(row, slot, latent);
+    if (row.layout.scale_bytes == 0) return;
+    for (double& x : latent.first(static_cast<std::size_t>(row.shape.dims.kv_lora_rank))) x *= 2;
+  }
+};
+
+/// A scale of the whole fp8 tensor that a mutant reads in its own way.
+struct OtherTensorScale : MutantKernel {
+  void load(const Row& row, std::int64_t slot, std::span<double> latent) const override {
+    MutantKernel::load(row, slot, latent);
+    if (row.shape.cache != CacheFormat::kFp8) return;
+    const auto scale = static_cast<double>(row.args.cache.scale);
+    for (double& x : latent) x *= read(scale) / scale;
+  }
+  [[nodiscard]] virtual double read(double scale) const = 0;
+};
+
+struct Bf16TensorScale : OtherTensorScale {
+  double read(double scale) const override { return round_to(DType::kBF16, scale); }
+};
+
+/// An 8-bit exponent, rounded up.
+struct ExponentTensorScale : OtherTensorScale {
+  double read(double scale) const override { return std::exp2(std::ceil(std::log2(scale))); }
+};
+
+struct InvertedTensorScale : OtherTensorScale {
+  double read(double scale) const override { return 1 / scale; }
+};
+
 /// K is scaled, V is not, though they are the same bytes.
 struct NoTensorScale : MutantKernel {
   void load(const Row& row, std::int64_t slot, std::span<double> latent) const override {
@@ -174,6 +218,24 @@ struct WritesPadding : MutantKernel {
     const TensorRef& o = row.args.out;
     const auto width = static_cast<std::int64_t>(out.size());
     if (o.stride[1] > width) store_element(o.data, o.dtype, o.offset(row.token, row.head, width), 0.0);
+  }
+};
+
+/// Output rows as wide as the key's part without a position: one head size for both.
+struct ValueAtKeyWidth : MutantKernel {
+  void store(const Row& row, std::span<const double> out, double lse) const override {
+    const MlaDims& d = row.shape.dims;
+    if (row.shape.space == QuerySpace::kLatent || d.qk_nope_head_dim == d.v_head_dim)
+      return MutantKernel::store(row, out, lse);
+    const TensorRef& o = row.args.out;
+    for (std::int64_t c = 0; c < d.v_head_dim; ++c) {
+      const std::int64_t at = row.head * d.qk_nope_head_dim + c;  // of the token's channels
+      if (at >= std::int64_t{d.num_heads} * d.v_head_dim) continue;
+      store_element(o.data, o.dtype, o.offset(row.token, at / d.v_head_dim, at % d.v_head_dim),
+                    out[static_cast<std::size_t>(c)]);
+    }
+    const TensorRef& l = row.args.lse;
+    if (l) store_element(l.data, l.dtype, l.offset(row.token, row.head), lse);
   }
 };
 
@@ -214,6 +276,7 @@ constexpr Mutant kMutants[] = {
     {"packed-pool", "row and block strides are rebuilt from widths", "MLA-052", make_mutant<PackedPool>},
     {"offset-32", "element offsets are 32 bits wide", "MLA-018 MLA-020 MLA-021 MLA-023",
      make_mutant<Offset32>},
+    {"byte-offset-32", "byte offsets are 32 bits wide", "MLA-018 MLA-020", make_mutant<ByteOffset32>},
     {"stale-newest", "the newest row is read before it is written", "", make_mutant<StaleNewest>},
     {"whole-blocks", "rows past the end of the last block are seen", "", make_mutant<WholeBlocks>},
     {"masked-after-load", "rows past the end get weight 0, but NaN passes", "MLA-001 MLA-003",
@@ -223,11 +286,19 @@ constexpr Mutant kMutants[] = {
     {"index-is-slot", "index entries are taken as slots", "", make_mutant<IndexIsSlot>},
     {"no-tile-scale", "the fp8 tile scales are not applied", "MLA-062", make_mutant<NoTileScale>},
     {"first-tile-scale", "the first fp8 tile scale serves all tiles", "MLA-062", make_mutant<FirstTileScale>},
+    {"frexp-tile-scale", "exact powers of two are taken for twice the scale", "MLA-065",
+     make_mutant<FrexpTileScale>},
+    {"bf16-tensor-scale", "the fp8 tensor scale is read as bf16", "MLA-062", make_mutant<Bf16TensorScale>},
+    {"exponent-tensor-scale", "the fp8 tensor scale is read as an 8-bit exponent", "MLA-062",
+     make_mutant<ExponentTensorScale>},
+    {"inverted-tensor-scale", "the fp8 tensor scale divides", "MLA-066", make_mutant<InvertedTensorScale>},
     {"no-tensor-scale", "the fp8 tensor scale is not applied", "MLA-066 MLA-068", make_mutant<NoTensorScale>},
     {"empty-not-written", "rows of empty requests keep what stood there", "MLA-007 MLA-008",
      make_mutant<EmptyNotWritten>},
     {"lse-not-written", "the LSE is not stored with one split", "MLA-046", make_mutant<LseNotWritten>},
     {"writes-padding", "it writes behind the last channel of a row", "MLA-096", make_mutant<WritesPadding>},
+    {"value-at-key-width", "heads of the output lie as far apart as the key's", "MLA-089",
+     make_mutant<ValueAtKeyWidth>},
     {"launch-lost", "with more than 96 heads the launch fails unnoticed", "MLA-016 MLA-026 MLA-027",
      make_mutant<LaunchLost>},
     {"packed-query", "the strides of q are ignored", "", make_mutant<PackedQuery>},

@@ -24,7 +24,7 @@ constexpr Oracle kOracles[] = {
     {"poison", "NaN, Inf, 0 or the largest number in unused memory: the same bits", oracle_poison},
     {"no-nan-left", "every element of output and LSE is written, empty rows too", oracle_no_nan_left},
     {"repeats", "the same call gives the same bits", oracle_repeats},
-    {"scaled-query", "twice the query and half the scale: the same bits", oracle_scaled_query},
+    {"scaled-query", "four times the query and a quarter of the scale: the same bits", oracle_scaled_query},
     {"batch", "a request alone or in a batch: the same bits if invariance is claimed", oracle_batch},
     {"permuted-keys", "the order of keys matters only to rounding", oracle_permuted_keys},
     {"duplicates", "every key twice: the same output, LSE + ln 2", oracle_duplicates},

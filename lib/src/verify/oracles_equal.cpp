@@ -88,14 +88,16 @@ OracleOutcome oracle_repeats(const OracleSubject& subject) {
   return OracleOutcome::passed();
 }
 
+/// Four, whose root is two: kernels that scale query and keys by the root of the scale each multiply by powers
+/// of two as well, and must not differ either.
 OracleOutcome oracle_scaled_query(const OracleSubject& subject) {
   const Problem problem(subject.base);
   const Execution first = run_problem(subject, problem);
   Values values = problem.values();
-  for (double& x : values.q) x *= 2;
-  values.softmax_scale /= 2;
-  const Problem doubled(subject.base, std::move(values));
-  return same(first, run_problem(subject, doubled), doubled, "q * 2 with scale / 2 differs");
+  for (double& x : values.q) x *= 4;
+  values.softmax_scale /= 4;
+  const Problem scaled(subject.base, std::move(values));
+  return same(first, run_problem(subject, scaled), scaled, "q * 4 with scale / 4 differs");
 }
 
 OracleOutcome oracle_batch(const OracleSubject& subject) {
