@@ -29,12 +29,13 @@ class Loader {
   __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared) {
     Walk walk(p, kRows, static_cast<std::int32_t>(ptx::cluster_rank()));
     Piece piece;
-    const bool any = walk.first(p, piece);
-    if (p.per_request > 0 || any) look_up(p, piece, 0);
-    if (!any) {
+    const bool foreseen = walk.foresee(p, piece);
+    if (foreseen) look_up(p, piece, 0);  // on its way while the lengths are
+    if (!walk.first(p, piece)) {
       post(p, shared, piece, false);
       return;
     }
+    if (!foreseen) look_up(p, piece, 0);
     for (;;) {
       post(p, shared, piece, true);
       load(p, shared, piece);

@@ -89,15 +89,21 @@ class Walk {
         cluster_(static_cast<std::int32_t>(blockIdx.x) / p.cluster_size),
         rank_(rank) {}
 
-  /// The first piece; false if there is none (then `piece` may be anything). Where requests have their own
-  /// clusters, `piece.base` and `piece.stride` are known before the lengths are.
+  /// What is known of the first piece before any length is: where requests have their own clusters, which groups it
+  /// has. False if nothing is.
+  __device__ __forceinline__ bool foresee(const Params& p, Piece& piece) const {
+    if (p.per_request == 0) return false;
+    piece.request = p.by_per_request.quotient(cluster_);
+    piece.first_cluster = piece.request * p.per_request;
+    piece.base = (cluster_ - piece.first_cluster) * p.cluster_size + rank_;
+    piece.stride = p.per_request * p.cluster_size;
+    return p.attention.window == 0;
+  }
+
+  /// The first piece, after foresee(); false if there is none (then `piece` may be anything).
   __device__ __forceinline__ bool first(const Params& p, Piece& piece) {
     if (p.per_request > 0) {
-      piece.request = p.by_per_request.quotient(cluster_);
-      const std::int32_t index = cluster_ - piece.request * p.per_request;
-      piece.first_cluster = piece.request * p.per_request;
-      piece.base = index * p.cluster_size + rank_;
-      piece.stride = p.per_request * p.cluster_size;
+      const std::int32_t index = cluster_ - piece.first_cluster;
       piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
       piece.end = piece.rows.groups;
       piece.parts = min(p.per_request, (piece.end + p.cluster_size - 1) / p.cluster_size);
