@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common/arch_table.hpp"
+#include "common/arguments.hpp"
 #include "common/check.hpp"
 #include "common/params.hpp"
 #include "common/require.hpp"
