@@ -240,7 +240,7 @@ inline constexpr int kRotatePairs = 4;  // a lane; R at most 256
 
 /// Rotation in place, a warp for each (token, head): all pairs are read before one is written, since input
 /// and output layouts may differ.
-__global__ void __launch_bounds__(32 * kWarps) rotate_kernel(const __grid_constant__ RotateParams p) {
+__global__ void __launch_bounds__(32 * kWarps, 4) rotate_kernel(const __grid_constant__ RotateParams p) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   const std::int64_t work = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (work >= p.tokens * p.heads) return;
