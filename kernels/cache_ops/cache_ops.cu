@@ -17,10 +17,11 @@ void write(const WriteParams& p, void* stream) {
   if (p.tokens == 0) return;
   if (streams(p)) {
     constexpr int kThreads = 32 * kStreamWarps;
-    const dim3 grid(kernels::one_wave(reinterpret_cast<const void*>(&stream_kernel), kThreads,
+    const StreamKernel kernel = stream_kernel_for(p);
+    const dim3 grid(kernels::one_wave(reinterpret_cast<const void*>(kernel), kThreads,
                                       blocks_for(p.tokens, kStreamWarps))),
         block(kThreads);
-    stream_kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(p);
+    kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(p);
     MLA_CHECK_LAUNCH("cache_ops::stream_kernel", grid, block, 0);
     return;
   }

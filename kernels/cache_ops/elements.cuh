@@ -48,11 +48,10 @@ __device__ inline float divide_by_inverse(float a, float b, float inverse) {
   return __uint_as_float(rest < 0.0F || rest > 0.0F ? there : near);  // neither: exact, or no number
 }
 
-/// x / scale for the plain fp8 format, ready for rounding to e4m3. kAnyScale: `inverse` may be 0, which says
-/// that the scale is an extreme one.
-template <bool kAnyScale, int kCount>
+/// x / scale for the plain fp8 format, ready for rounding to e4m3; `inverse` 0: the scale is an extreme one.
+template <int kCount>
 __device__ inline void divide_for_e4m3(float (&x)[kCount], float scale, float inverse) {
-  if (kAnyScale && inverse == 0.0F) {
+  if (inverse == 0.0F) {
 #pragma unroll 1
     for (int j = 0; j < kCount; ++j) {
       // Rotated through element 0: a run-time subscript would put the array into local memory.
@@ -65,6 +64,26 @@ __device__ inline void divide_for_e4m3(float (&x)[kCount], float scale, float in
 #pragma unroll
     for (int j = 0; j < kCount; ++j) x[j] = divide_by_inverse(x[j], scale, inverse);
   }
+}
+
+/// The same where most x are ordinary numbers and `inverse` is not 0. x * inverse lies within two places of
+/// the exact quotient, so both round to the same code unless where codes meet is as near: there, and at codes
+/// themselves, the last 19 bits are 0.
+template <int kCount>
+__device__ inline void divide_mostly_for_e4m3(float (&x)[kCount], float scale, float inverse) {
+  float q[kCount];
+  std::uint32_t nearest = 0xffffffffU;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    q[j] = __fmul_rn(x[j], inverse);
+    nearest = min(nearest, (__float_as_uint(q[j]) + 2U) & 0x7ffffU);
+  }
+  if (nearest <= 4U) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) q[j] = divide_by_inverse(x[j], scale, inverse);
+  }
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) x[j] = q[j];
 }
 
 __device__ inline std::uint32_t f32_to_e4m3_pair(float low, float high) {

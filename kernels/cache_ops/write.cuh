@@ -101,13 +101,11 @@ __device__ inline Pair rotated_pair(const RotationParams& rotation, std::int64_t
                      rotation.sin[position * rotation.sin_stride + i]);
 }
 
-/// Rounds a rotated pair as the cache wants it and stores its channels. kAny, here and below: the scale may be
-/// an extreme one and rows need not be aligned.
-template <bool kAny>
+/// Rounds a rotated pair as the cache wants it and stores its channels.
 __device__ inline void store_pair(const WriteParams& p, std::byte* rope, int i, Pair pair) {
   const DType type = rope_dtype(p.cache.format);
   float x[2] = {round_onto(p.intermediate, pair.a), round_onto(p.intermediate, pair.b)};
-  if (type == DType::kE4M3) divide_for_e4m3<kAny>(x, p.cache.scale, p.inverse_scale);
+  if (type == DType::kE4M3) divide_for_e4m3(x, p.cache.scale, p.inverse_scale);
   const PairPlace place(p.rotation.interleaved_output, i, p.rope / 2);
   store_one(rope, type, place.a, x[0]);
   store_one(rope, type, place.b, x[1]);
@@ -130,7 +128,6 @@ __device__ inline void normalise(float (&x)[8], float r, const float (&weight)[8
 }
 
 /// Channels i .. i + 7 of a token, encoded and stored; all lanes of the warp.
-template <bool kAny>
 __device__ inline void store_latent(const WriteParams& p, std::byte* row, int i, float (&x)[8]) {
   const DType type = latent_dtype(p.cache.format);
   if (p.intermediate != DType::kF32) {
@@ -140,11 +137,9 @@ __device__ inline void store_latent(const WriteParams& p, std::byte* row, int i,
   if (p.cache.scale_offset > 0) {
     quantise_tile(x, row, p.cache.scale_offset, i / 128, static_cast<int>(threadIdx.x & 31), i < p.latent);
   } else if (type == DType::kE4M3) {
-    divide_for_e4m3<kAny>(x, p.cache.scale, p.inverse_scale);
+    divide_for_e4m3(x, p.cache.scale, p.inverse_scale);
   }
-  if (!kAny) {
-    if (i < p.latent) store_eight(row, type, i, x);
-  } else if (p.vector_out && i + 8 <= p.latent) {
+  if (p.vector_out && i + 8 <= p.latent) {
     store_eight(row, type, i, x);
   } else {
 #pragma unroll
@@ -172,13 +167,12 @@ __global__ void __launch_bounds__(32 * kWarps, 4) write_kernel(const __grid_cons
   // The rotary part first: its loads from the table overlap with the norm.
   auto* const rope = const_cast<std::byte*>(rope_row(p.cache, place));
   for (int i = lane; i < p.rope / 2; i += 32) {
-    store_pair<true>(p, rope, i, rotated_pair(p.rotation, position, i, p.rope / 2, [&](int column) {
-                       const float value =
-                           load_one(p.k_pe.data, p.k_pe.dtype, token * p.k_pe.stride + column);
-                       return p.bias.data == nullptr
-                                  ? value
-                                  : __fadd_rn(value, load_one(p.bias.data, p.bias.dtype, p.latent + column));
-                     }));
+    store_pair(p, rope, i, rotated_pair(p.rotation, position, i, p.rope / 2, [&](int column) {
+                 const float value = load_one(p.k_pe.data, p.k_pe.dtype, token * p.k_pe.stride + column);
+                 return p.bias.data == nullptr
+                            ? value
+                            : __fadd_rn(value, load_one(p.bias.data, p.bias.dtype, p.latent + column));
+               }));
   }
 
   float r = 1.0F;
@@ -205,7 +199,7 @@ __global__ void __launch_bounds__(32 * kWarps, 4) write_kernel(const __grid_cons
       load_channels(p.norm_weight, 0, i, p.latent, p.vector_weight, weight);
       normalise(channels, r, weight);
     }
-    store_latent<true>(p, row, i, channels);
+    store_latent(p, row, i, channels);
   };
 #pragma unroll
   for (int c = 0; c < kHeld; ++c)
@@ -246,7 +240,7 @@ inline constexpr int kRotatePairs = 4;  // a lane; R at most 256
 
 /// Rotation in place, a warp for each (token, head): all pairs are read before one is written, since input
 /// and output layouts may differ.
-__global__ void __launch_bounds__(32 * kWarps) rotate_kernel(const __grid_constant__ RotateParams p) {
+__global__ void __launch_bounds__(32 * kWarps, 4) rotate_kernel(const __grid_constant__ RotateParams p) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   const std::int64_t work = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (work >= p.tokens * p.heads) return;

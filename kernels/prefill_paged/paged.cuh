@@ -190,9 +190,9 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
   state.clear();
   flash::copy_queries<T, Tr::kBlockM, Tr::kDqk, Tr::kThreads>(shared.q, a, segment, head, first_query);
   int tile = flash::next_tile<Tr::kBlockN>(span, span.begin);
-  while (tile < span.end) {
+  for (const int end = span.end; tile < end;) {
     __syncthreads();  // the last tile's K, V and addresses are done with
-    find_rows<Tr>(p, segment, request, tile, span.end, shared);
+    find_rows<Tr>(p, shared.work.segment, request, tile, shared.work.span.end, shared);
     __syncthreads();
     load_rope<Tr>(p, shared);
 #pragma unroll 1
@@ -214,9 +214,10 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
       flash::weigh<1, Tr::kBlockN, Tr::kDv>(s, state, a.score_scale);
       flash::value_tile<T, Tr::kDv, 1, Tr::kBlockN>(s, state, &shared.v[0][0], lane);
     }
-    tile = flash::next_tile<Tr::kBlockN>(span, tile + Tr::kBlockN);
+    tile = flash::next_tile<Tr::kBlockN>(shared.work.span, tile + Tr::kBlockN);
   }
-  flash::store_rows<typename Tr::Base>(a, segment, state, warp_query, head, 0);
+  __syncthreads();  // in a block without tiles, nobody has waited for the work yet
+  flash::store_rows<typename Tr::Base>(a, shared.work.segment, state, warp_query, head, 0);
 }
 
 }  // namespace mla::MLA_ARCH_NS::prefill_paged

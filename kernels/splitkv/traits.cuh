@@ -52,7 +52,7 @@ struct Traits {
   static constexpr int kLines = kLatent / 64;
   static constexpr int kSteps = 4 / kScoreSplit;
   // A query of few rows stays in registers as fragments; more rows go to shared memory.
-  static constexpr bool kQueryInRegisters = kSteps == 1 && kScoreRowTiles * kScoreKeyTiles <= 4;
+  static constexpr bool kQueryInRegisters = kSteps == 1;
 
   // Softmax: a row belongs to kLanes neighbouring lanes, which take pairs of columns in turn.
   static constexpr int kLanes = kThreads / kRows;
