@@ -11,7 +11,7 @@ namespace index {
 namespace {
 
 constexpr unsigned kMostBlocks = 65535;        // of a grid's second dimension, and more than a wave
-constexpr std::int64_t kEntriesPerThread = 8;  // before a request is spread over more blocks
+constexpr std::int64_t kEntriesPerThread = 2;  // before a request is spread over more blocks of the wave
 
 std::int64_t at_least_one(std::int64_t n) {
   return n < 1 ? 1 : n;

@@ -13,7 +13,6 @@ std::span<const kernels::splitkv::Variant> variants_bf16() {
 #endif
     variant_of<Rows16<__nv_bfloat16, 256, false>>(DType::kBF16),
     variant_of<Rows32<__nv_bfloat16, 256, false>>(DType::kBF16),
-    variant_of<Rows16<__nv_bfloat16, 128, false>>(DType::kBF16),
     variant_of<Rows32<__nv_bfloat16, 128, false>>(DType::kBF16),
   };
   return kVariants;

@@ -183,9 +183,13 @@ class SplitkvBackend final : public Backend {
       return Support::no(
           fmt::format("qk_rope_head_dim is a multiple of 16 up to 64, not {}", d.qk_rope_head_dim));
     }
-    if (shape.cache == CacheFormat::kFp8DsMla && d.kv_lora_rank != 512) {
-      return Support::no(fmt::format(
-          "rows of fp8_ds_mla are 16-byte aligned only for kv_lora_rank 512, not {}", d.kv_lora_rank));
+    const CacheLayout layout = cache_layout(shape.cache, d);
+    if (!layout.split() && layout.rope_offset % 16 != 0) {
+      return Support::no(
+          fmt::format("the rotary part of {} rows with kv_lora_rank {} starts at byte {}, but 16-byte copies "
+                      "need a multiple "
+                      "of 16",
+                      name_of(shape.cache), d.kv_lora_rank, layout.rope_offset));
     }
     if (shape.space == QuerySpace::kHead) {
       if (Support widths = kernels::expand::check_multiples(d); !widths) return widths;

@@ -36,9 +36,10 @@ struct Traits {
   static constexpr int kValueRows = kValueRows_;
   static constexpr int kValueColumns = kThreads / 32 / kValueRows;
   static constexpr bool kFp8 = kFp8_;
-  /// Blocks side by side on a multiprocessor hide each other's waits. More rows leave no registers for two,
+  /// Blocks side by side on a multiprocessor hide each other's waits. More output leaves no registers for two,
   /// and before Hopper shared memory does not hold two rings of 512 channels.
-  static constexpr int kBlocks = kRows == 16 && (kLatent < 512 || MLA_ARCH_ID >= 90) ? 2 : 1;
+  static constexpr int kBlocks =
+      (kRows == 16 && (kLatent < 512 || MLA_ARCH_ID >= 90)) || kRows * kLatent <= 32 * 128 ? 2 : 1;
   static_assert(kScoreRows * kScoreKeys * kScoreSplit == kThreads / 32);
 
   // One warp's share of the scores and of the values, in mma tiles.

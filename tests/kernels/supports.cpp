@@ -101,6 +101,19 @@ TEST(LatentSupports, TakesDecodeOnHopperAlone) {
   EXPECT_NE(why("prefill latent h16 q70").find("prefill"), std::string::npos);
 }
 
+TEST_P(Supports, SaysWhyNotForRowsThatStartAnywhere) {
+  const Backend* splitkv = find_backend("cuda-splitkv");
+  ASSERT_NE(splitkv, nullptr);
+  const auto why = [&](const char* shape) {
+    return splitkv->supports(parse_shape(shape), load_device(GetParam())).why;
+  };
+  EXPECT_EQ(
+      why("decode latent h16 l256 r64 4q1s1k cache:fp8_ds_mla"),
+      "the rotary part of fp8_ds_mla rows with kv_lora_rank 256 starts at byte 264, but 16-byte copies need "
+      "a multiple of 16");
+  EXPECT_EQ(why("decode latent h16 l512 r32 4q1s1k cache:fp8_ds_mla"), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Described, Supports, ::testing::Values("h200", "a100-80gb"), [](const auto& gpu) {
   std::string name(gpu.param);
   for (char& c : name) c = c == '-' ? '_' : c;
