@@ -26,7 +26,7 @@ class FlashMlaPeer(TorchPeer):
         return {**answer, "edges": [64]}
 
     def rounding(self, shape):
-        return {"probabilities": shape.q_dtype}
+        return {"probabilities": shape.q_dtype, "unit_weight": False}
 
     def supports(self, shape, splits):
         if splits > 1:

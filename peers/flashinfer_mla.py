@@ -32,7 +32,7 @@ class FlashInferPeer(TorchPeer):
     def rounding(self, shape):
         # Results of split keys wait for their merge in the output's type. fa2 sums P as the matrix unit gets it, rounded.
         return {"probabilities": shape.q_dtype, "partials": shape.out_dtype,
-                "lse_from_rounded_p": self.kernel == "fa2"}
+                "lse_from_rounded_p": self.kernel == "fa2", "unit_weight": False}
 
     def supports(self, shape, splits):
         if splits > 1:

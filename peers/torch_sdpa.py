@@ -12,9 +12,10 @@ class SdpaPeer(PaddedTorchPeer):
     strategy = "expanded"
 
     def rounding(self, shape):
-        # Its fused kernels round P to the type of V; K and V are tensors of the query's type.
+        # Its fused kernels round P to the type of V, and scale and subtract the maximum in one product; K and V are tensors of
+        # the query's type.
         return {"accumulate": "f64" if shape.q_dtype == "f64" else "f32", "probabilities": shape.q_dtype,
-                "expanded_kv": shape.q_dtype}
+                "expanded_kv": shape.q_dtype, "unit_weight": False}
 
     def compute(self, s):
         torch, shape = self.torch, s["shape"]

@@ -47,6 +47,7 @@ RoundingProfile rounding(const AttentionShape& shape) {
   RoundingProfile profile;
   profile.probabilities = shape.q_dtype;
   profile.expanded_kv = shape.q_dtype;
+  profile.unit_weight = false;  // weigh() fuses scale and pivot
   return profile;
 }
 

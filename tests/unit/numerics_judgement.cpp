@@ -120,6 +120,21 @@ TEST(RowBudget, GrowsWithEveryDeclaredRounding) {
   EXPECT_LT(unused.max, 0.01 * expanded.max) << "the absorbed form has no expanded keys to round";
 }
 
+TEST(RowBudget, OneKeyIsExactOnlyIfItsWeightIs) {
+  reference::RowStats stats;
+  stats.num_keys = 1;
+  stats.max_abs_score = 1e4;
+  stats.rms_weighted_v = stats.max_weighted_v = stats.rms_p_round = stats.max_p_round = 2.0;
+  const std::vector<double> want(16, 2.0);
+  RoundingProfile profile;
+  profile.probabilities = DType::kF16;
+  EXPECT_EQ(row_budget(stats, profile, latent_shape(DType::kF32), 0.1, want, 1e4).max, 0);
+  profile.unit_weight = false;
+  const RowBudget fused = row_budget(stats, profile, latent_shape(DType::kF32), 0.1, want, 1e4);
+  EXPECT_NEAR(fused.max, 2 * 0x1p-11, 1e-4);
+  EXPECT_EQ(fused.dominant, ErrorSource::kProbabilities);
+}
+
 TEST(RowBudget, RoundingOfPIsNeverMoreThanAllOneWay) {
   reference::RowStats stats = many_keys();
   stats.rms_p_round = stats.rms_weighted_v;  // one key has nearly all the weight

@@ -41,6 +41,9 @@ struct RoundingProfile {
   DType latent_output = DType::kF32;   ///< before W_UV (head space, absorbed form)
   DType expanded_kv = DType::kF32;     ///< K and V, where the backend expands them
   bool lse_from_rounded_p = false;     ///< the sum is taken over rounded probabilities
+  /// The largest weight is exactly 1: exp of a difference of scores. False where scale and maximum enter one fused
+  /// product, whose rounding leaves the weight of even the only key next to 1.
+  bool unit_weight = true;
 };
 
 /// Facts about a backend that do not depend on the shape.

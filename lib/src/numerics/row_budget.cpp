@@ -108,7 +108,7 @@ class Row {
   }
 
   [[nodiscard]] Term probabilities() const {
-    if (stats_.num_keys == 1) return {ErrorSource::kProbabilities};  // its weight is exactly 1
+    if (stats_.num_keys == 1 && profile_.unit_weight) return {ErrorSource::kProbabilities};
     Term term =
         random_term(ErrorSource::kProbabilities, limits_.sigmas, unit_roundoff(profile_.probabilities),
                     stats_.max_p_round, stats_.rms_p_round, stats_.max_weighted_v, stats_.rms_weighted_v);
@@ -158,7 +158,7 @@ class Row {
   }
 
   [[nodiscard]] Term accumulation() const {
-    if (!head_ && stats_.num_keys == 1) return {ErrorSource::kAccumulation};
+    if (!head_ && stats_.num_keys == 1 && profile_.unit_weight) return {ErrorSource::kAccumulation};
     const double steps = unit_ * (limits_.sum_base + keys_ * limits_.sum_per_key);
     // Sums of single-precision subnormals lose half a place of those at every addition, however small they
     // are.

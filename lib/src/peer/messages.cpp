@@ -127,6 +127,8 @@ RoundingProfile rounding_of(const Json& json, RoundingProfile profile) {
         set(profile.expanded_kv, value);
       } else if (key == "lse_from_rounded_p") {
         profile.lse_from_rounded_p = value.get<bool>();
+      } else if (key == "unit_weight") {
+        profile.unit_weight = value.get<bool>();
       } else {
         refuse(fmt::format("answered with 'rounding' of an unknown place {}", text::quoted(key)));
       }

@@ -44,6 +44,10 @@ std::span<const NamedProfile> ideal_profiles() {
        profile_with([](RoundingProfile& r) { r.probabilities = r.partials = DType::kBF16; })},
       {"bf16 P, query and latent output", profile_with([](RoundingProfile& r) {
          r.probabilities = r.absorbed_query = r.latent_output = DType::kBF16;
+       })},
+      {"f16 P, fused scale", profile_with([](RoundingProfile& r) {
+         r.probabilities = DType::kF16;
+         r.unit_weight = false;
        })}};
   return kProfiles;
 }
@@ -144,12 +148,14 @@ void EmulatedKernel::add_tile(const Row& row, std::span<const double> q, double 
   std::vector<double> rows(keys.size() * width);
   std::vector<double> scores(keys.size(), -kInf);
   double max = part.empty ? -kInf : part.max;
+  const bool fused = !options_.profile.unit_weight;  // score * scale - maximum, rounded once
   for (std::size_t j = 0; j < keys.size(); ++j) {
     if (keys[j] < 0) continue;
     const std::span<double> latent = std::span(rows).subspan(j * width, width);
     load(row, slot(row, keys[j]), latent);
-    scores[j] = arithmetic(s * dot(row, q, latent));
-    max = std::max(max, scores[j]);
+    const double score = s * dot(row, q, latent);
+    scores[j] = fused ? score : arithmetic(score);
+    max = std::max(max, arithmetic(score));
     part.empty = false;
   }
   if (part.empty) return;
@@ -160,7 +166,8 @@ void EmulatedKernel::add_tile(const Row& row, std::span<const double> q, double 
   for (double& x : part.out) x = arithmetic(x * factor);
   for (std::size_t j = 0; j < keys.size(); ++j) {
     if (keys[j] < 0) continue;
-    const double p = arithmetic(std::exp(scores[j] - max));
+    const double below = fused ? arithmetic(scores[j] - max) : scores[j] - max;
+    const double p = arithmetic(std::exp(below));
     const double rounded = round_probability(row, p);
     part.sum = arithmetic(part.sum + (options_.profile.lse_from_rounded_p ? rounded : p));
     const double* v = rows.data() + j * width;

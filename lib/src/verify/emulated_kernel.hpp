@@ -104,7 +104,7 @@ class EmulatedKernel : public Backend {
 };
 
 /// Profiles of faithful kernels, for tests and calibration: everything f32; P in bf16; P in bf16 and summed
-/// rounded; P in f16; bf16 partials; bf16 absorbed query and latent output.
+/// rounded; P in f16; bf16 partials; bf16 absorbed query and latent output; P in f16 after a fused product.
 struct NamedProfile {
   std::string_view name;
   RoundingProfile profile;

@@ -54,6 +54,15 @@ CaseRun& LocalJudge::run_of(const Case& c) {
 }
 
 Verdict LocalJudge::judge(const Case& c, const Participant& participant) {
+  // Asked first: making a large case takes longer than all else.
+  if (const Support support = participant.backend->supports(c.shape, participant.machine.device); !support) {
+    Verdict verdict;
+    verdict.c = c;
+    verdict.backend = participant.backend->info().name;
+    verdict.outcome = Outcome::kUnsupported;
+    verdict.reason = support.why;
+    return verdict;
+  }
   return run_of(c).judge(*participant.backend, participant.machine);
 }
 

@@ -199,6 +199,21 @@ struct HiddenRoundedSum : EmulatedKernel {
   }
 };
 
+/// The scale and the maximum in one fused product, so that even an only key weighs not quite 1.
+struct HiddenFusedScale : EmulatedKernel {
+  HiddenFusedScale() : EmulatedKernel(fused()) {}
+  RoundingProfile rounding(const AttentionShape& shape) const override {
+    RoundingProfile claimed = EmulatedKernel::rounding(shape);
+    claimed.unit_weight = true;
+    return claimed;
+  }
+  static Options fused() {
+    Options options = mutant_options();
+    options.profile.unit_weight = false;
+    return options;
+  }
+};
+
 double truncated(DType dtype, double x) {
   const double rounded = round_to(dtype, x);
   return std::abs(rounded) > std::abs(x) ? rounded - std::copysign(ulp_of(dtype, x), x) : rounded;
@@ -312,6 +327,8 @@ constexpr Mutant kMutants[] = {
      make_mutant<HiddenFp8Probabilities>},
     {"hidden-rounded-sum", "the LSE is of rounded P, which the profile does not say", "",
      make_mutant<HiddenRoundedSum>},
+    {"hidden-fused-scale", "an only key weighs not quite 1, which the profile does not say", "",
+     make_mutant<HiddenFusedScale>},
     {"truncates-output", "the output is cut, not rounded", "", make_mutant<TruncatesOutput>},
     {"truncates-p", "P is cut, not rounded", "", make_mutant<TruncatesProbabilities>},
     {"empty-part-counted", "a split without keys counts in the merge", "MLA-012",
