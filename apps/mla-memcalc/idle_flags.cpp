@@ -77,18 +77,20 @@ std::vector<std::string> idle_flags(const RequestOptions& options, const Questio
           "--activations is the memory of such a step already");
     }
   }
-  if (!model.moe) say(Given().flag("--expert-weights", !options.expert_weights.empty()),
-                      fmt::format("{} has no routed experts", model.name));
-  if (!model.mla) say(Given().flag("--mla-storage", !options.mla_storage.empty()),
-                      fmt::format("{} has no MLA layers", model.name));
+  if (!model.moe)
+    say(Given().flag("--expert-weights", !options.expert_weights.empty()),
+        fmt::format("{} has no routed experts", model.name));
+  if (!model.mla)
+    say(Given().flag("--mla-storage", !options.mla_storage.empty()),
+        fmt::format("{} has no MLA layers", model.name));
   if (model.mla && caches_latent(model, engine) &&
       stored_mla(model, engine).storage == capacity::MlaStorage::kLatent &&
-      model.count(AttentionKind::kMla) == static_cast<int>(std::ranges::count_if(
-                                              model.layers, [](const LayerCache& l) { return !l.mtp; }))) {
+      model.count(AttentionKind::kMla) ==
+          static_cast<int>(std::ranges::count_if(model.layers, [](const LayerCache& l) { return !l.mtp; }))) {
     say(Given().flag("--cache-v", !options.cache_v.empty()), "a latent row is K and V in one");
   }
-  if (model.num_mtp_layers == 0) say(Given().flag("--mtp", options.mtp),
-                                     fmt::format("{} has no prediction layers", model.name));
+  if (model.num_mtp_layers == 0)
+    say(Given().flag("--mtp", options.mtp), fmt::format("{} has no prediction layers", model.name));
   if (!states) {
     say(Given()
             .flag("--state-blocks", options.state_blocks != usual.state_blocks)

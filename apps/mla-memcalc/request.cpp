@@ -27,7 +27,8 @@ constexpr int kMostGpus = 65536;
 }
 
 std::int64_t count_in(const std::string& text, const char* flag, std::int64_t low, std::int64_t high) {
-  if (text.starts_with('-')) refuse(fmt::format("{} is {}; it must be {} to {}", flag, text::quoted(text), low, high));
+  if (text.starts_with('-'))
+    refuse(fmt::format("{} is {}; it must be {} to {}", flag, text::quoted(text), low, high));
   const std::int64_t value = spec::parse_count(text, flag);
   if (value < low || value > high)
     refuse(fmt::format("{} is {}; it must be {} to {}", flag, value, low, high));
@@ -105,9 +106,10 @@ capacity::WeightScheme weight_scheme(const RequestOptions& options, const ModelC
 constexpr const char* kGiveContext = "give --context, for example --context 32k";
 
 std::string no_context(const ModelConfig& model) {
-  return fmt::format("the config of {} has no max_position_embeddings (or null there), so nothing says how long a "
-                     "sequence may be",
-                     model.name);
+  return fmt::format(
+      "the config of {} has no max_position_embeddings (or null there), so nothing says how long a "
+      "sequence may be",
+      model.name);
 }
 
 /// Why the engine cannot load such weights; empty if it can, or if their size does not matter.
@@ -115,15 +117,18 @@ void check_files(Question& question, const RequestOptions& options) {
   const capacity::PlanRequest& request = question.request;
   if (!request.engine.gguf || request.weight_bytes || !request.cache_bytes.empty()) return;
   const capacity::WeightScheme& weights = request.weights;
-  for (const auto* format : {&weights.attention, &weights.dense, &weights.shared, &weights.experts}) {
+  for (const auto* format : {&weights.dense, &weights.experts, &weights.shared, &weights.attention}) {
     if (format->files != capacity::WeightFiles::kSafetensors) continue;
     const bool asked = !options.weights.empty() || !options.expert_weights.empty();
     question.why_not =
-        asked ? fmt::format("{} has no weight format {}: it loads GGUF files", request.engine.name, format->name)
-              : fmt::format("the checkpoint of {} stores {} weights, which {} does not load: it takes GGUF files",
-                            question.model.name, format->name, request.engine.name);
-    question.why_not_hint = "say what the GGUF file holds: --weights bf16, q8_0, q6_k, q4_k_m, ... ('mla-memcalc "
-                            "list formats'), or its size on a GPU: --weight-bytes";
+        asked ? fmt::format("{} has no weight format {}: it loads GGUF files", request.engine.name,
+                            format->name)
+              : fmt::format(
+                    "the checkpoint of {} stores {} weights, which {} does not load: it takes GGUF files",
+                    question.model.name, format->name, request.engine.name);
+    question.why_not_hint =
+        "say what the GGUF file holds: --weights bf16, q8_0, q6_k, q4_k_m, ... ('mla-memcalc "
+        "list formats'), or its size on a GPU: --weight-bytes";
     return;
   }
 }
@@ -183,7 +188,8 @@ void read_layout(Question& question, const RequestOptions& options) {
   if (layout.tp > question.gpus_per_node) {
     refuse(fmt::format("tp {} is more than the {} of a node: tp stays inside one", layout.tp,
                        counted(question.gpus_per_node, "GPU")),
-           fmt::format("use --pp or --dp between nodes, or --gpus-per-node {} if such a node is one", layout.tp));
+           fmt::format("use --pp or --dp between nodes, or --gpus-per-node {} if such a node is one",
+                       layout.tp));
   }
   layout.ep = options.ep.empty() ? capacity::default_expert_ranks(question.model, layout)
                                  : size_of_flag(options.ep, "--ep", 0);

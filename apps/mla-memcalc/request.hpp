@@ -16,8 +16,8 @@ namespace mla::memcalc {
 struct Question {
   ModelConfig model;
   std::string gpu_title;
-  std::vector<std::string> warnings;      ///< flags that change nothing here
-  std::string why_not, why_not_hint;      ///< nothing can be planned: the rule, and what to do
+  std::vector<std::string> warnings;  ///< flags that change nothing here
+  std::string why_not, why_not_hint;  ///< nothing can be planned: the rule, and what to do
   int gpus = 1;
   int gpus_per_node = 8;
   capacity::PlanRequest request;  ///< its layout is set only if `layout_given`

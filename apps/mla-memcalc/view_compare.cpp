@@ -92,7 +92,8 @@ Answer compare_answer(const Options& options) {
     document.notes.push_back(warning);
   if (top > 0 && static_cast<std::int64_t>(rows.size()) > top) {
     document.notes.push_back(fmt::format(
-        "below rank {}: layouts people ask about by name (TPn, TPn+DCPn, DPn, PP2xTPn/2), wherever they rank", top));
+        "below rank {}: layouts people ask about by name (TPn, TPn+DCPn, DPn, PP2xTPn/2), wherever they rank",
+        top));
   }
   if (plans.size() > rows.size()) {
     document.notes.push_back(

@@ -36,8 +36,8 @@ std::string at_once_text(const Question& question, const MemoryPlan& plan) {
   const capacity::PoolKind pools = question.request.engine.pools;
   const std::int64_t most = question.request.max_sequences;
   if (pools == capacity::PoolKind::kCells || plan.sequences_per_replica <= most) return {};
-  return fmt::format("; {}runs at most {} of them at once (--max-seqs)", plan.replicas > 1 ? "a replica " : "it ",
-                     report::with_thousands(most));
+  return fmt::format("; {}runs at most {} of them at once (--max-seqs)",
+                     plan.replicas > 1 ? "a replica " : "it ", report::with_thousands(most));
 }
 
 /// The answer in one sentence.
@@ -58,7 +58,8 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
       return fmt::format("{}: not one such sequence fits; the longest is {} tokens", setting,
                          report::with_thousands(plan.longest_context));
     case Binding::kNothing:
-      return fmt::format("{}: {} {}, up to {}{}{}", setting, counted(question.request.concurrency, "sequence"),
+      return fmt::format("{}: {} {}, up to {}{}{}", setting,
+                         counted(question.request.concurrency, "sequence"),
                          question.request.concurrency == 1 ? "fits" : "fit",
                          report::with_thousands(plan.sequences), spread, at_once_text(question, plan));
     case Binding::kCache:
@@ -116,12 +117,13 @@ std::string remedies(const Question& question, const MemoryPlan& plan) {
   std::string text;
   const auto offer = [&](const std::string& way) { text += (text.empty() ? "" : "  |  ") + way; };
   const auto offer_context = [&](const std::string& flags) {
-    constexpr std::int64_t kUseful = 1024;  // nobody asked for less
+    // An eighth of what was asked for, and nobody asks for less than 1,024.
+    const std::int64_t useful = std::max<std::int64_t>(1024, plan.context / 8);
     const std::int64_t context =
         question.layout_given
             ? capacity::largest_context(question.model, request)
             : capacity::largest_context(question.model, request, candidate_layouts(question)).answer;
-    if (context >= kUseful) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
+    if (context >= useful) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
   };
   const bool weights = plan.binding == Binding::kWeights;
   if (!weights) offer_context("");
@@ -134,10 +136,9 @@ std::string remedies(const Question& question, const MemoryPlan& plan) {
   }
   if (const std::string format = smaller_weights(question, request); weights && !format.empty())
     offer(format);
-  const auto answer =
-      question.layout_given
-          ? capacity::fewest_gpus(question.model, request)
-          : capacity::fewest_gpus(question.model, request, layout_space(question));
+  const auto answer = question.layout_given
+                          ? capacity::fewest_gpus(question.model, request)
+                          : capacity::fewest_gpus(question.model, request, layout_space(question));
   if (answer) {
     offer(fmt::format("{} ({})", counted(answer->layout.gpus(), "GPU"), to_text(answer->layout)));
   }

@@ -53,9 +53,8 @@ Solution solve_context(const Question& question) {
   const bool model_limit = best.answer == question.model.max_position;
   const bool asked_limit = question.model.max_position == 0 && best.answer == question.request.context;
   return {true,
-          fmt::format("{}: {} up to {} tokens{}{}", at_layout(question, best.layout),
-                      wanted_fits(question), report::with_thousands(best.answer),
-                      question.request.concurrency > 1 ? " each" : "",
+          fmt::format("{}: {} up to {} tokens{}{}", at_layout(question, best.layout), wanted_fits(question),
+                      report::with_thousands(best.answer), question.request.concurrency > 1 ? " each" : "",
                       model_limit   ? ", the model's own maximum"
                       : asked_limit ? ", as far as --context looks (the config has no maximum)"
                                     : ""),
@@ -70,16 +69,14 @@ Solution solve_concurrency(const Question& question) {
   return {plan.sequences > 0,
           fmt::format("{}: {} of {} tokens {}{}", at_layout(question, request.layout),
                       counted(plan.sequences, "sequence"), report::with_thousands(plan.context),
-                      plan.sequences == 1 ? "fits" : "fit",
-                      where.empty() ? "" : fmt::format(" ({})", where)),
+                      plan.sequences == 1 ? "fits" : "fit", where.empty() ? "" : fmt::format(" ({})", where)),
           plan.sequences, std::move(plan)};
 }
 
 Solution solve_gpus(const Question& question) {
-  auto answer = question.layout_given
-                    ? capacity::fewest_gpus(question.model, question.request, kMostGpus)
-                    : capacity::fewest_gpus(question.model, question.request,
-                                            layout_space(question), kMostGpus);
+  auto answer = question.layout_given ? capacity::fewest_gpus(question.model, question.request, kMostGpus)
+                                      : capacity::fewest_gpus(question.model, question.request,
+                                                              layout_space(question), kMostGpus);
   const std::string tokens = report::with_thousands(question.request.context);
   if (answer) {
     return {true,
@@ -111,8 +108,9 @@ Solution solve_utilization(const Question& question) {
   const std::string what = fmt::format("{}: {} of {} tokens", at_layout(question, best.layout),
                                        wanted_text(question), report::with_thousands(request.context));
   return {best.answer.has_value(),
-          best.answer ? fmt::format("{} {} from utilization {:.3f} on", what, many ? "fit" : "fits", *best.answer)
-                      : fmt::format("{} {} not fit even with all of the memory", what, many ? "do" : "does"),
+          best.answer
+              ? fmt::format("{} {} from utilization {:.3f} on", what, many ? "fit" : "fits", *best.answer)
+              : fmt::format("{} {} not fit even with all of the memory", what, many ? "do" : "does"),
           best.answer ? Cell(*best.answer) : Cell(), plan_memory(question.model, request)};
 }
 

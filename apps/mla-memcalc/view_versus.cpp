@@ -55,9 +55,9 @@ void add_versus(report::Document& document, const Question& question, const capa
   }
   document.headline.push_back(sentence);
   if (!in_bf16.empty()) {
-    document.notes.push_back(
-        fmt::format("ratios are between caches as stored; scales and a bf16 rope do not shrink with {}. All in bf16: {}",
-                    question.request.cache.name, in_bf16));
+    document.notes.push_back(fmt::format(
+        "ratios are between caches as stored; scales and a bf16 rope do not shrink with {}. All in bf16: {}",
+        question.request.cache.name, in_bf16));
   }
   document.tables.push_back(std::move(table));
 }

@@ -232,8 +232,8 @@ TEST_P(MemcalcModels, CompareLayoutsOfFour) {
   };
   const bool experts = name != "llama-3.1-70b" && name != "gemma-3-27b" && name != "minicpm3-4b";
   EXPECT_EQ(sequences(experts ? "DP4+EP4" : "DP4"), 4 * m.sequences(20 * kGiB));
-  const bool latent = name != "llama-3.1-70b" && name != "gemma-3-27b" && name != "gpt-oss-120b" &&
-                      name != "minicpm3-4b";
+  const bool latent =
+      name != "llama-3.1-70b" && name != "gemma-3-27b" && name != "gpt-oss-120b" && name != "minicpm3-4b";
   const std::int64_t budget = 20 * kGiB;
   if (!latent) {  // KV heads are split: a block costs a quarter
     EXPECT_EQ(sequences("TP4"), (budget / (m.block_bytes / 4) - 1) / m.sequence(kContext));

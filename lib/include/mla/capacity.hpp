@@ -153,11 +153,11 @@ struct EngineRules {
   int rope_table_bytes = 2;          ///< bytes an element of the cos/sin table kept with the weights
   bool power_of_two_blocks = false;  ///< other block sizes are refused (TensorRT-LLM)
   EntryPages entry_pages = EntryPages::kByKind;
-  bool splits_heads = true;    ///< tp is a usual layout (llama.cpp spreads layers)
-  bool replicas = true;        ///< dp inside one engine
-  bool expert_ranks = true;    ///< ep
-  bool context_ranks = true;   ///< dcp
-  bool gguf = false;           ///< weights come from GGUF files, in ggml's formats
+  bool splits_heads = true;   ///< tp is a usual layout (llama.cpp spreads layers)
+  bool replicas = true;       ///< dp inside one engine
+  bool expert_ranks = true;   ///< ep
+  bool context_ranks = true;  ///< dcp
+  bool gguf = false;          ///< weights come from GGUF files, in ggml's formats
   std::string_view source{};
   std::string_view oldest{}, newest{};    ///< versions between which the rules of the engine were checked
   VersionFit fit = VersionFit::kCovered;  ///< set by find_engine
@@ -301,7 +301,8 @@ struct WeightFormat {
 struct WeightScheme {
   WeightFormat attention, dense, shared, experts, head, router, embedding;
   std::string source = "bf16 everywhere";
-  std::vector<std::string> doubts{};  ///< sentences: what of the config could not be read, and so counts as bf16
+  std::vector<std::string>
+      doubts{};  ///< sentences: what of the config could not be read, and so counts as bf16
 };
 /// One format for attention and FFNs; embeddings, head and gates in bf16. A GGUF format covers embeddings and head
 /// too, as llama.cpp's quantiser stores them: the head of a K-quant file in q6_k.

@@ -75,15 +75,16 @@ void warn_of_unknown_class(const Reading& reading) {
   ModelConfig& model = *reading.model;
   const std::string type = model.model_type.empty() ? "(none)" : text::quoted(model.model_type);
   if (reading.family == AttentionFamily::kMla && !is_mla_name(model.model_type, model.architecture)) {
-    model.warnings.push_back(
-        fmt::format("model_type {} is not an MLA class that was looked at: planned as MLA because {}. An engine "
-                    "that does not run it as MLA keeps K and V heads, many times the bytes; --mla-storage expanded "
-                    "plans that",
-                    type, reading.family_reason));
+    model.warnings.push_back(fmt::format(
+        "model_type {} is not an MLA class that was looked at: planned as MLA because {}. An engine "
+        "that does not run it as MLA keeps K and V heads, many times the bytes; --mla-storage expanded "
+        "plans that",
+        type, reading.family_reason));
   }
   if (reading.family == AttentionFamily::kHeads && !is_known_type(model.model_type)) {
     model.warnings.push_back(fmt::format(
-        "model_type {} is not a class that was looked at: read by its field names as ordinary attention", type));
+        "model_type {} is not a class that was looked at: read by its field names as ordinary attention",
+        type));
   }
 }
 

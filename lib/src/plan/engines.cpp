@@ -18,15 +18,14 @@ namespace {
 // that a new version is one more function and one more row.
 
 // MLA classes whose model files in these engines call ordinary attention. Read 2026-11-30.
-constexpr std::array kVllmExpanded{
-    ExpandedClass{"minicpm3", true,
-                  "its model file runs ordinary attention with a KV head for each query head, V padded to the "
-                  "width of K (vllm model_executor/models/minicpm3.py @009ccee0)"}};
+constexpr std::array kVllmExpanded{ExpandedClass{
+    "minicpm3", true,
+    "its model file runs ordinary attention with a KV head for each query head, V padded to the "
+    "width of K (vllm model_executor/models/minicpm3.py @009ccee0)"}};
 constexpr std::array kLmcacheExpanded{
     ExpandedClass{"minicpm3", true, "it keeps what vLLM caches, whose MiniCPM3 has K and V heads"}};
-constexpr std::array kGgmlExpanded{
-    ExpandedClass{"minicpm3", false,
-                  "its graph caches K and V of every head (llama.cpp src/models/minicpm3.cpp)"}};
+constexpr std::array kGgmlExpanded{ExpandedClass{
+    "minicpm3", false, "its graph caches K and V of every head (llama.cpp src/models/minicpm3.cpp)"}};
 
 constexpr EngineRules exact() {
   return {.name = "none",

@@ -144,9 +144,9 @@ void validate(const Layout& layout, const ModelConfig& model, const EngineRules&
            "use dcp 1");
   }
   if (model.mla && !caches_latent(model, engine) && model.mla->num_heads * layout.dcp > layout.tp) {
-    refuse(fmt::format("dcp {} needs tp of at least {}: {} keeps {} K and V heads of {}, which tp splits first",
-                       layout.dcp, model.mla->num_heads * layout.dcp, engine.name, model.mla->num_heads,
-                       model.name),
+    refuse(fmt::format(
+               "dcp {} needs tp of at least {}: {} keeps {} K and V heads of {}, which tp splits first",
+               layout.dcp, model.mla->num_heads * layout.dcp, engine.name, model.mla->num_heads, model.name),
            "use dcp 1");
   }
 }

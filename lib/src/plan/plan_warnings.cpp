@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/pools.hpp"
 #include "plan/weight_padding.hpp"
@@ -34,14 +35,16 @@ void latent_expanded(Warnings& out, const ModelConfig& model, const PlanRequest&
   EngineRules latent = request.engine;
   latent.expanded = {};
   latent.mla_storage = MlaStorage::kLatent;
-  const double kept = cache_cost(model, request.cache, request.engine).bytes_per_token;
-  std::string instead;
-  if (!request.cache.scale_bytes_per_head) {
-    instead = fmt::format(" instead of {} B as latent rows",
-                          num(cache_cost(model, request.cache, latent).bytes_per_token));
-  }
-  out.push_back(fmt::format("{} keeps K and V heads of {}, {} B a token{}: {}", request.engine.name, model.name,
-                            num(kept), instead, stored.why));
+  const auto token = [&](const EngineRules& engine) -> std::string {
+    try {
+      return num(cache_cost(model, request.cache, engine).bytes_per_token) + " B a token";
+    } catch (const Error& error) {  // the format has no layout for it, as the plan says itself
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      return "not in this format";
+    }
+  };
+  out.push_back(fmt::format("{} keeps K and V heads of {}, {}, not its latent ({}): {}", request.engine.name,
+                            model.name, token(request.engine), token(latent), stored.why));
 }
 
 void kv_heads_replicated(Warnings& out, const ModelConfig& model, const Layout& layout) {
@@ -108,10 +111,10 @@ void cache_formats(Warnings& out, const PlanRequest& request) {
     if (ggml && !cells) {
       out.push_back(fmt::format("{} has no cache format {}: it is llama.cpp's", engine.name, name));
     } else if (cells && !ggml && !plain) {
-      out.push_back(
-          fmt::format("{} has no cache format {}: it takes f32, f16, bf16, q8_0, q6_0, q5_1, q5_0, q4_1, q4_0 "
-                      "and iq4_nl",
-                      engine.name, name));
+      out.push_back(fmt::format(
+          "{} has no cache format {}: it takes f32, f16, bf16, q8_0, q6_0, q5_1, q5_0, q4_1, q4_0 "
+          "and iq4_nl",
+          engine.name, name));
     }
   }
 }
@@ -120,16 +123,17 @@ void weight_formats(Warnings& out, const PlanRequest& request) {
   const EngineRules& engine = request.engine;
   if (engine.name == "none" || request.weight_bytes) return;
   const WeightScheme& weights = request.weights;
-  for (const WeightFormat* format : {&weights.attention, &weights.dense, &weights.shared, &weights.experts}) {
+  for (const WeightFormat* format : {&weights.dense, &weights.experts, &weights.shared, &weights.attention}) {
     if (format->files == WeightFiles::kGguf && !engine.gguf) {
-      out.push_back(fmt::format("weights: {} is a GGUF format, llama.cpp's; where {} reads such files at all, it "
-                                "may unpack them",
-                                format->name, engine.name));
+      out.push_back(
+          fmt::format("weights: {} is a GGUF format, llama.cpp's; where {} reads such files at all, it "
+                      "may unpack them",
+                      format->name, engine.name));
       return;
     }
     if (format->files == WeightFiles::kSafetensors && engine.gguf) {
-      out.push_back(fmt::format("weights: {} has no weight format {}: it loads GGUF files", engine.name,
-                                format->name));
+      out.push_back(
+          fmt::format("weights: {} has no weight format {}: it loads GGUF files", engine.name, format->name));
       return;
     }
   }
@@ -145,9 +149,10 @@ void lengths(Warnings& out, const ModelConfig& model, const MemoryPlan& plan) {
 /// llama.cpp's ways to spread a model: layers by default, rows or tensors on demand.
 void heads_in_row_split(Warnings& out, const PlanRequest& request) {
   if (request.layout.tp == 1 || request.engine.splits_heads) return;
-  out.push_back(fmt::format("{} spreads whole layers over GPUs unless --split-mode says otherwise: that is --pp {}, "
-                            "not tp {}",
-                            request.engine.name, request.layout.pp * request.layout.tp, request.layout.tp));
+  out.push_back(
+      fmt::format("{} spreads whole layers over GPUs unless --split-mode says otherwise: that is --pp {}, "
+                  "not tp {}",
+                  request.engine.name, request.layout.pp * request.layout.tp, request.layout.tp));
 }
 
 void engine_version(Warnings& out, const EngineRules& engine) {
@@ -164,7 +169,8 @@ void engine_version(Warnings& out, const EngineRules& engine) {
 void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& request,
                   const MemoryPlan& plan) {
   const EngineRules& engine = request.engine;
-  if (engine.name == "vllm" && caches_latent(model, engine) && plan.block != 64 && model.count(AttentionKind::kRecurrent) == 0) {
+  if (engine.name == "vllm" && caches_latent(model, engine) && plan.block != 64 &&
+      model.count(AttentionKind::kRecurrent) == 0) {
     out.push_back(
         fmt::format("block size {} leaves FlashMLA out (it takes 64); Cutlass MLA takes 128, FlashInfer 32 "
                     "or 64, Triton MLA any multiple of 16",

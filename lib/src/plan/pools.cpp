@@ -45,8 +45,8 @@ std::int64_t page_of(const CachePart& part, std::int64_t block, const PoolInputs
 /// Whether two layers keep the same.
 bool alike(const LayerCache& a, const LayerCache& b) {
   const auto fields = [](const LayerCache& layer) {
-    return std::tie(layer.kind, layer.q_heads, layer.kv_heads, layer.head_dim_k, layer.head_dim_v, layer.window,
-                    layer.chunked, layer.indexer, layer.compress_ratio, layer.state_bytes);
+    return std::tie(layer.kind, layer.q_heads, layer.kv_heads, layer.head_dim_k, layer.head_dim_v,
+                    layer.window, layer.chunked, layer.indexer, layer.compress_ratio, layer.state_bytes);
   };
   return fields(a) == fields(b);
 }
@@ -56,10 +56,11 @@ class PartsOfLayers {
  public:
   explicit PartsOfLayers(const PoolInputs& inputs) : inputs_(inputs) {}
   const std::vector<CachePart>& of(const LayerCache& layer) {
-    const auto known = std::ranges::find_if(known_, [&](const auto& one) { return alike(*one.first, layer); });
+    const auto known =
+        std::ranges::find_if(known_, [&](const auto& one) { return alike(*one.first, layer); });
     if (known != known_.end()) return known->second;
-    known_.emplace_back(
-        &layer, cache_parts(inputs_.model, layer, inputs_.format, inputs_.engine, inputs_.layout.tp));
+    known_.emplace_back(&layer,
+                        cache_parts(inputs_.model, layer, inputs_.format, inputs_.engine, inputs_.layout.tp));
     return known_.back().second;
   }
 

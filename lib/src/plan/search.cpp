@@ -186,8 +186,7 @@ std::optional<GpuAnswer> fewest_gpus(const ModelConfig& model, const PlanRequest
     if (replicas > 0) best = replicas * size;
   }
   if (best > limit) return std::nullopt;
-  const Layout layout =
-      best_layout(model, request, possible_layouts(model, request.engine, best, space));
+  const Layout layout = best_layout(model, request, possible_layouts(model, request.engine, best, space));
   return GpuAnswer{layout, plan_memory(model, in_layout(request, layout))};
 }
 

@@ -37,8 +37,7 @@ struct LayoutSpace {
                                             const std::vector<Layout>& layouts);
 
 /// Largest context of which `concurrency` (at least one) sequences fit; 0 if none does.
-[[nodiscard]] MLA_EXPORT std::int64_t largest_context(const ModelConfig& model,
-                                                      const PlanRequest& request);
+[[nodiscard]] MLA_EXPORT std::int64_t largest_context(const ModelConfig& model, const PlanRequest& request);
 
 /// Smallest utilization, in steps of 0.001, at which the asked context and concurrency fit; empty if 1 is not
 /// enough.

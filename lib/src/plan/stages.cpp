@@ -26,7 +26,6 @@ void in_range(const char* what, std::int64_t value, std::int64_t low, std::int64
   if (value < low || value > high) refuse(fmt::format("{} {} is not in {}..{}", what, value, low, high));
 }
 
-
 /// What weights and runtime leave for the cache on a rank of a stage.
 std::int64_t cache_budget(const PlanRequest& request, std::int64_t weights, const RuntimeBytes& runtime) {
   const double utilization = *request.utilization;

@@ -55,14 +55,15 @@ const std::vector<WeightFormat>& formats() {
 
 /// The plain format of a GGUF mix, which all but its FFNs are stored in.
 WeightFormat plain_of(const WeightFormat& format) {
-  return format.name.ends_with("_m") ? find_weight_format(format.name.substr(0, format.name.size() - 2)) : format;
+  return format.name.ends_with("_m") ? find_weight_format(format.name.substr(0, format.name.size() - 2))
+                                     : format;
 }
 
 constexpr std::pair<std::string_view, std::string_view> kAliases[] = {
-    {"bfloat16", "bf16"}, {"fp16", "f16"},   {"float16", "f16"},
-    {"float32", "f32"},   {"fp32", "f32"},   {"fp8_block", "fp8"},
-    {"awq", "int4"},      {"w4a16", "int4"}, {"gptq", "int4_symmetric"},
-    {"fp4", "mxfp4"},     {"w8a8", "int8"},  {"fp8_e4m3", "fp8_tensor"},
+    {"bfloat16", "bf16"}, {"fp16", "f16"},    {"float16", "f16"},
+    {"float32", "f32"},   {"fp32", "f32"},    {"fp8_block", "fp8"},
+    {"awq", "int4"},      {"w4a16", "int4"},  {"gptq", "int4_symmetric"},
+    {"fp4", "mxfp4"},     {"w8a8", "int8"},   {"fp8_e4m3", "fp8_tensor"},
     {"q4_k_s", "q4_k"},   {"q5_k_s", "q5_k"},
 };
 
@@ -134,8 +135,8 @@ WeightScheme uniform_scheme(const WeightFormat& format) {
     scheme.attention = scheme.embedding = plain;
     scheme.head = k_quant ? find_weight_format("q6_k") : plain;
     scheme.router = find_weight_format("f32");
-    scheme.source = fmt::format("GGUF {}: embeddings {}, head {}, gates f32", format.name, plain.name,
-                                scheme.head.name);
+    scheme.source =
+        fmt::format("GGUF {}: embeddings {}, head {}, gates f32", format.name, plain.name, scheme.head.name);
     return scheme;
   }
   scheme.source = format.name + " for attention and FFN matrices, bf16 for embeddings, head and gates";
@@ -163,11 +164,11 @@ WeightScheme scheme_of(const ModelConfig& model) {
   const QuantizationConfig& config = *model.quantization_config;
   constexpr double kPlainBits = 16;
   if (config.format.empty() || config.weight_bits >= kPlainBits) {
-    scheme.doubts.push_back(
-        fmt::format("quantization {} cannot be read (known are fp8, fbgemm_fp8, awq, gptq, mxfp4, "
-                    "bitsandbytes, compressed-tensors and modelopt): weights are counted as bf16; --weights says "
-                    "what they are",
-                    text::quoted(config.format.empty() ? config.method : config.format)));
+    scheme.doubts.push_back(fmt::format(
+        "quantization {} cannot be read (known are fp8, fbgemm_fp8, awq, gptq, mxfp4, "
+        "bitsandbytes, compressed-tensors and modelopt): weights are counted as bf16; --weights says "
+        "what they are",
+        text::quoted(config.format.empty() ? config.method : config.format)));
     scheme.source = "bf16, as the config's quantization is not known";
     return scheme;
   }
