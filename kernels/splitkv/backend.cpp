@@ -149,7 +149,10 @@ class SplitkvPlan final : public Plan {
         for (int i = 0; i < r.q_len; ++i) add(shape.topk);
       }
     }
-    return splitkv::choose_parts({.tiles = tiles, .row_groups = params.row_groups, .slots = num_sms});
+    return splitkv::choose_parts({.tiles = tiles,
+                                  .row_groups = params.row_groups,
+                                  .slots = num_sms,
+                                  .least_tiles = splitkv::least_tiles(variant.tile)});
   }
 };
 
@@ -161,7 +164,7 @@ class SplitkvBackend final : public Backend {
         .summary = "absorbed, two stages: parts of the keys on tensor cores, then a merge",
         .strategy = "absorbed",
         .on_device = true,
-        .edges = {32, 48, 96},
+        .edges = {32, 48, 64, 96},
         .batch_invariant = false};
     return kInfo;
   }

@@ -22,7 +22,7 @@ using kernels::ArchMatch;
 using kernels::image_rank;
 using kernels::splitkv::choose_parts;
 using kernels::splitkv::choose_ring;
-using kernels::splitkv::kLeastTiles;
+using kernels::splitkv::least_tiles;
 using kernels::splitkv::Ring;
 
 TEST(ArchImages, RunWhereTheArchitectureAllows) {
@@ -53,7 +53,7 @@ TEST(SplitkvParts, EqualRequestsStayWholeWhereThatWastesLittle) {
 }
 
 TEST(SplitkvParts, FewRequestsAreCutAlike) {
-  EXPECT_EQ(parts({256}, 1, 132), 256 / kLeastTiles);
+  EXPECT_EQ(parts({256}, 1, 132), 256 / least_tiles(32));
   EXPECT_EQ(parts({2000}, 1, 132), 132);
   EXPECT_EQ(parts(std::vector<std::int64_t>(8, 128), 1, 132), 8 * 16);
   EXPECT_EQ(parts({1}, 1, 132), 1);
