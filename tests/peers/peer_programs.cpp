@@ -80,11 +80,13 @@ TEST_F(PeerPrograms, AWrongPeerExitsWithOne) {
 TEST_F(PeerPrograms, AbsentPackagesAreSkipsWithASentence) {
   const struct {
     const char *file, *package;
-  } peers[] = {{"numpy_mla.py", "numpy"},     {"torch_sdpa.py", "torch"},
-               {"torch_bmm.py", "torch"},     {"flashinfer_mla.py", "flashinfer"},
-               {"flash_mla.py", "flash_mla"}, {"vllm_triton_mla.py", "vllm"}};
+  } peers[] = {{"numpy_mla.py", "numpy"},           {"torch_sdpa.py", "torch"},
+               {"torch_bmm.py", "torch"},           {"flashinfer_mla.py", "flashinfer"},
+               {"flash_mla_dense.py", "flash_mla"}, {"vllm_triton_mla.py", "vllm"}};
   for (const auto& peer : peers) {
     SCOPED_TRACE(peer.file);
+    // Python looks beside the program first: of the same name it would import itself and never the package.
+    EXPECT_NE(std::filesystem::path(peer.file).stem(), peer.package);
     // -S leaves site-packages out: no package is installed for this interpreter.
     const RunResult r =
         verify_peer(mla::test::python_with("") + " -S", peer.file, {"--case", kCases.front()});
