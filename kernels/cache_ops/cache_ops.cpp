@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "cache_ops/table.hpp"
+#include "cache_ops/host.hpp"
 #include "common/cache_params.hpp"
 #include "common/require.hpp"
 #include "mla/device_ops.hpp"

@@ -5,8 +5,7 @@
 #include <cstdint>
 
 #include "common/fast_divide.hpp"
-#include "mla/cache.hpp"
-#include "mla/dtype.hpp"
+#include "mla/formats.hpp"
 
 /// What kernels take by value: plain data made once on the host from a shape and its arguments
 /// (common/arguments.hpp). nvcc reads this header four times a file: it includes as little as it can.

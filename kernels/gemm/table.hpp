@@ -7,7 +7,7 @@
 #include "common/params.hpp"
 #include "common/strided.hpp"
 #include "expand/segments.hpp"
-#include "mla/dtype.hpp"
+#include "mla/formats.hpp"
 
 /// What the kernels around the products of cuda-gemm are told. A group is `count` consecutive segments
 /// (requests, or tokens with an explicit index), each padded to `queries` queries and `keys` keys, so that

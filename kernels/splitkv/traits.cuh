@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/block_memory.cuh"
 #include "splitkv/schedule.cuh"
 
 namespace mla::MLA_ARCH_NS::splitkv {
@@ -37,9 +38,9 @@ struct Traits {
   static constexpr int kValueColumns = kThreads / 32 / kValueRows;
   static constexpr bool kFp8 = kFp8_;
   /// Blocks side by side on a multiprocessor hide each other's waits. More output leaves no registers for two,
-  /// and before Hopper shared memory does not hold two rings of 512 channels.
+  /// and two rings of 512 channels want large blocks of shared memory.
   static constexpr int kBlocks =
-      (kRows == 16 && (kLatent < 512 || MLA_ARCH_ID >= 90)) || kRows * kLatent <= 32 * 128 ? 2 : 1;
+      (kRows == 16 && (kLatent < 512 || kLargeBlocks)) || kRows * kLatent <= 32 * 128 ? 2 : 1;
   static_assert(kScoreRows * kScoreKeys * kScoreSplit == kThreads / 32);
 
   // One warp's share of the scores and of the values, in mma tiles.

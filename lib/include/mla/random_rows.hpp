@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "mla/dtype.hpp"
+#include "mla/formats.hpp"
 #include "mla/random.hpp"
 
 /// Random numbers that fill device memory, the same on host and device. Apart from <mla/device_bench.hpp>
