@@ -105,15 +105,19 @@ def serve(make_peer):
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     sys.stdout = sys.stderr
-    peer = None
+    peer, message = None, None
+
+    def say(answer):
+        out.write(json.dumps({"id": message["id"], **answer}) + "\n")
+        out.flush()
+
     for line in sys.stdin:
         message = json.loads(line)
         if message.get("do") == "quit":
             return
         try:
             if peer is None:
-                peer = make_peer(lambda seconds, n=message["id"]: (out.write(json.dumps(
-                    {"id": n, "wait": seconds}) + "\n"), out.flush()))
+                peer = make_peer(lambda seconds: say({"wait": seconds}))
             answer = _answer(peer, message)
         except Skip as e:
             answer = {"skip" if message.get("do") == "hello" else "unsupported": str(e)}
@@ -123,5 +127,4 @@ def serve(make_peer):
             traceback.print_exc()
             text = str(e).strip().splitlines()
             answer = {"error": f"threw {type(e).__name__}: {text[0] if text else ''}"}
-        out.write(json.dumps({"id": message["id"], **answer}) + "\n")
-        out.flush()
+        say(answer)

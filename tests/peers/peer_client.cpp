@@ -92,6 +92,16 @@ TEST_F(PeerClient, WaitingIsGrantedWhenAsked) {
   EXPECT_NE(verdict.reason.find("budget"), std::string::npos) << verdict.reason;
 }
 
+TEST_F(PeerClient, EveryCallMayAskForTime) {
+  const std::string file = std::string(MLA_TEST_DATA) + "/peers/patient_peer.py";
+  const PeerBackend backend("patient", mla::test::python_with("") + " " + file, {});
+  for (const char* call : {"call 1 waited in vain", "call 2 waited in vain"}) {
+    const verify::Verdict verdict = judge(backend);
+    EXPECT_EQ(verdict.outcome, verify::Outcome::kUnsupported);
+    EXPECT_NE(verdict.reason.find(call), std::string::npos) << verdict.reason;
+  }
+}
+
 TEST_F(PeerClient, RefusalsAreNotFailures) {
   const PeerBackend refusing = start("refuse");
   const verify::Verdict refused = judge(refusing);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -94,6 +95,21 @@ TEST(Problem, TheSameCaseGivesTheSameBytesAndAnotherSeedOthers) {
   EXPECT_EQ(a.pool().bytes, b.pool().bytes);
   EXPECT_EQ(a.q().bytes, b.q().bytes);
   EXPECT_NE(a.q().bytes, c.q().bytes);
+}
+
+TEST(Problem, LargeInputsAreTheSameBitsAsSmallOnes) {
+  // A value depends on its place alone: those of many tokens, made on several threads, begin with those of one.
+  const auto queries = [](int tokens) {
+    return Problem(parse_case("decode latent h64 l512 r64 p128 v128 q" + std::to_string(tokens) +
+                              "s64 causal b64 q:bf16 out:bf16 cache:bf16 strided=yes seed=9"))
+        .values()
+        .q;
+  };
+  const std::vector<double> one = queries(1);
+  const std::vector<double> many = queries(40);
+  ASSERT_EQ(many.size(), 40 * one.size());
+  EXPECT_TRUE(std::equal(one.begin(), one.end(), many.begin()));
+  EXPECT_EQ(std::count(many.begin(), many.end(), 0.0), 0) << "every element is written";
 }
 
 TEST(Problem, FarBlocksAreNotFilled) {

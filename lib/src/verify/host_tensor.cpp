@@ -4,24 +4,33 @@
 #include <algorithm>
 #include <limits>
 
+#include "verify/in_parallel.hpp"
+
 namespace mla::verify {
 namespace {
 
-/// Calls f(row offset in elements, packed index of its first element) for each row of the last dimension.
-template <class Function>
-void each_row(const HostTensor& tensor, Function f) {
-  const auto& n = tensor.extent;
-  const auto& s = tensor.stride;
-  const int last = tensor.rank - 1;
-  const std::int64_t width = n[static_cast<std::size_t>(last)];
-  const std::int64_t outer = last > 0 ? n[0] : 1;
-  const std::int64_t middle = last > 1 ? n[1] : 1;
-  for (std::int64_t i = 0; i < outer; ++i) {
-    for (std::int64_t j = 0; j < middle; ++j) {
-      f((last > 0 ? i * s[0] : 0) + (last > 1 ? j * s[1] : 0), (i * middle + j) * width);
-    }
+/// The rows of the last dimension: offset in elements of each, packed index of its first element.
+struct Rows {
+  explicit Rows(const HostTensor& tensor) {
+    const int last = tensor.rank - 1;
+    width = tensor.extent[static_cast<std::size_t>(last)];
+    middle = last > 1 ? tensor.extent[1] : 1;
+    count = (last > 0 ? tensor.extent[0] : 1) * middle;
+    outer_stride = last > 0 ? tensor.stride[0] : 0;
+    middle_stride = last > 1 ? tensor.stride[1] : 0;
   }
-}
+  [[nodiscard]] std::int64_t offset(std::int64_t row) const {
+    return row / middle * outer_stride + row % middle * middle_stride;
+  }
+  /// Calls f(offset, packed index) for every row, on several threads.
+  template <class Function>
+  void each(Function f) const {
+    in_parallel(count, width, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t row = begin; row < end; ++row) f(offset(row), row * width);
+    });
+  }
+  std::int64_t width = 0, middle = 1, count = 0, outer_stride = 0, middle_stride = 0;
+};
 
 }  // namespace
 
@@ -43,9 +52,9 @@ HostTensor make_host_tensor(DType dtype, std::span<const std::int64_t> extents, 
 }
 
 void store(HostTensor& tensor, std::span<const double> values) {
-  const std::int64_t width = tensor.extent[static_cast<std::size_t>(tensor.rank - 1)];
-  each_row(tensor, [&](std::int64_t offset, std::int64_t first) {
-    for (std::int64_t c = 0; c < width; ++c) {
+  const Rows rows(tensor);
+  rows.each([&](std::int64_t offset, std::int64_t first) {
+    for (std::int64_t c = 0; c < rows.width; ++c) {
       store_element(tensor.bytes.data(), tensor.dtype, offset + c,
                     values[static_cast<std::size_t>(first + c)]);
     }
@@ -54,9 +63,9 @@ void store(HostTensor& tensor, std::span<const double> values) {
 
 std::vector<double> load(const HostTensor& tensor) {
   std::vector<double> values(static_cast<std::size_t>(tensor.numel()));
-  const std::int64_t width = tensor.extent[static_cast<std::size_t>(tensor.rank - 1)];
-  each_row(tensor, [&](std::int64_t offset, std::int64_t first) {
-    for (std::int64_t c = 0; c < width; ++c) {
+  const Rows rows(tensor);
+  rows.each([&](std::int64_t offset, std::int64_t first) {
+    for (std::int64_t c = 0; c < rows.width; ++c) {
       values[static_cast<std::size_t>(first + c)] =
           load_element(tensor.bytes.data(), tensor.dtype, offset + c);
     }
@@ -66,17 +75,17 @@ std::vector<double> load(const HostTensor& tensor) {
 
 bool gaps_hold(const HostTensor& tensor, std::byte fill) {
   const auto size = static_cast<std::int64_t>(size_of(tensor.dtype));
-  const std::int64_t width = tensor.extent[static_cast<std::size_t>(tensor.rank - 1)];
+  const Rows rows(tensor);
   std::int64_t expected = 0;  // where the next gap begins, in bytes: rows come in ascending order
   bool intact = true;
   const auto check = [&](std::int64_t end) {
     for (std::int64_t i = expected; i < end; ++i)
       intact = intact && tensor.bytes[static_cast<std::size_t>(i)] == fill;
   };
-  each_row(tensor, [&](std::int64_t offset, std::int64_t) {
-    check(offset * size);
-    expected = (offset + width) * size;
-  });
+  for (std::int64_t row = 0; row < rows.count; ++row) {
+    check(rows.offset(row) * size);
+    expected = (rows.offset(row) + rows.width) * size;
+  }
   check(static_cast<std::int64_t>(tensor.bytes.size()));
   return intact;
 }

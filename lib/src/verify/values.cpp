@@ -7,6 +7,7 @@
 
 #include "mla/dims.hpp"
 #include "mla/random.hpp"
+#include "verify/in_parallel.hpp"
 
 namespace mla::verify {
 namespace {
@@ -20,7 +21,10 @@ constexpr double kCarrier = 8.0;
 void fill_normal(std::vector<double>& x, std::size_t size, std::uint64_t seed, Stream stream, double scale) {
   const CounterRng rng(seed, stream);
   x.resize(size);
-  for (std::size_t i = 0; i < size; ++i) x[i] = scale * rng.normal(i);
+  in_parallel(static_cast<std::int64_t>(size), 1, [&](std::int64_t begin, std::int64_t end) {
+    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
+      x[i] = scale * rng.normal(i);
+  });
 }
 
 /// Fills a case's tensors, then bends them to the case's kind.
