@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: Apache-2.0 What is compiled. Few: every instantiation costs compile time on every
-// architecture. 16 rows only where models with so few heads a GPU are: bf16 of L 512 and 256, f16 and fp8 of
-// L 512; elsewhere 32 rows serve them.
+// SPDX-License-Identifier: Apache-2.0
+// What is compiled. Few: every instantiation costs compile time on every architecture. 16 rows only where
+// models with so few heads a GPU are: bf16 of L 512 and 256, f16 and fp8 of L 512; elsewhere 32 rows serve
+// them.
 #pragma once
 
 #include "splitkv/kernel.cuh"
