@@ -4,7 +4,7 @@
 //   q~ = W_UK^T q   [n, S H, L+R]        head space only; batched over heads
 //   S  = q~ rows^T  [n, S H, N] f32      rows [n, N, L+R] gathered from the pages: every key is read once for all heads
 //   P  = softmax    [n, S H, N] 16 bit   one block a row; sums stay f32
-//   O  = P rows     [n, S H, L] f32      the first L channels of the same rows; what only some queries see is made finite
+//   O  = P rows     [n, S H, L] f32      the first L channels of the same rows, made finite
 //   o  = W_UV O     [n, S, H, V]         head space only
 //
 // The kernels here are what lies between the products. They move bytes: scores written and read once in f32
@@ -88,7 +88,8 @@ __device__ float block_reduce(float x, bool maximum, float* shared) {
   return x;
 }
 
-/// Whether the query at position `at` sees the key at `position`, which comes no later than the request's end.
+/// Whether the query at position `at` sees the key at `position`, which comes no later than the request's
+/// end.
 __device__ __forceinline__ bool sees(const kernels::expand::MaskParams& mask, int at, int position) {
   return !mask.causal || (position <= at && (position > at - mask.window || position < mask.sink));
 }

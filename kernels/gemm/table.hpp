@@ -60,8 +60,8 @@ struct SoftmaxParams {
   std::int64_t lse_token = 0, lse_head = 0;
 };
 
-/// Elements of the values that are not finite, in keys that some of a segment's queries see and others do not,
-/// become 0. A query that sees such a key has a score, and so a weight, that is not finite either.
+/// Elements of the values that are not finite, in keys that some of a segment's queries see and others do
+/// not, become 0. A query that sees such a key has a score, and so a weight, that is not finite either.
 struct ClearParams {
   Group group;
   void* rows = nullptr;  // [count, keys, width]

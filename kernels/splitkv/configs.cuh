@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is compiled. Few: every instantiation costs compile time on every architecture. 16 rows only where models
-// with so few heads a GPU are: bf16 of L 512 and 256, f16 and fp8 of L 512; elsewhere 32 rows serve them.
+// What is compiled. Few: every instantiation costs compile time on every architecture. 16 rows only where
+// models with so few heads a GPU are: bf16 of L 512 and 256, f16 and fp8 of L 512; elsewhere 32 rows serve
+// them.
 #pragma once
 
 #include "splitkv/kernel.cuh"
@@ -13,7 +14,8 @@ using Rows16 = Traits<T, kLatent, 16, 32, 1, 2, 4, 1, kFp8>;
 /// Tiles of 64 keys where they fit: half the barriers.
 template <class T, int kLatent, bool kFp8>
 using Rows32 = Traits<T, kLatent, 32, kLargeBlocks && kLatent == 512 ? 64 : 32, 1, 2, 4, 1, kFp8>;
-/// 215 KB of shared memory: only where blocks are large. Beside a widened tile only 32 keys leave room for two stages.
+/// 215 KB of shared memory: only where blocks are large. Beside a widened tile only 32 keys leave room for
+/// two stages.
 template <class T, int kLatent, bool kFp8>
 using Rows64 = Traits<T, kLatent, 64, kFp8 ? 32 : 48, 2, 2, 2, 2, kFp8>;
 

@@ -17,9 +17,9 @@ struct Work {
 /// Parts along the keys when all keys are dealt out evenly.
 ///
 /// Many units: as many parts as fit side by side, or slightly fewer (down to 9/10) if then no equal unit is
-/// cut. Few units: every unit the same number of parts, as many as fit, but none of under `least_tiles` tiles:
-/// a part costs a partial result and its share of the merge, and beyond that many parts the merge takes
-/// longer than the keys.
+/// cut. Few units: every unit the same number of parts, as many as fit, but none of under `least_tiles`
+/// tiles: a part costs a partial result and its share of the merge, and beyond that many parts the merge
+/// takes longer than the keys.
 [[nodiscard]] std::int64_t choose_parts(const Work& work);
 
 /// About a hundred keys: at least 2 tiles.

@@ -37,8 +37,8 @@ struct Traits {
   static constexpr int kValueRows = kValueRows_;
   static constexpr int kValueColumns = kThreads / 32 / kValueRows;
   static constexpr bool kFp8 = kFp8_;
-  /// Blocks side by side on a multiprocessor hide each other's waits. More output leaves no registers for two,
-  /// and two rings of 512 channels want large blocks of shared memory.
+  /// Blocks side by side on a multiprocessor hide each other's waits. More output leaves no registers for
+  /// two, and two rings of 512 channels want large blocks of shared memory.
   static constexpr int kBlocks =
       (kRows == 16 && (kLatent < 512 || kLargeBlocks)) || kRows * kLatent <= 32 * 128 ? 2 : 1;
   static_assert(kScoreRows * kScoreKeys * kScoreSplit == kThreads / 32);

@@ -50,8 +50,8 @@ __device__ __forceinline__ uint2 widen_four(std::uint32_t four, float scale) {
 }
 #endif
 
-/// Eight e4m3 values to a chunk of eight bf16 values. Exact while scale is a power of two, as the format's rule
-/// has it; otherwise rounded once.
+/// Eight e4m3 values to a chunk of eight bf16 values. Exact while scale is a power of two, as the format's
+/// rule has it; otherwise rounded once.
 template <bool kScaled>
 __device__ __forceinline__ void widen_chunk(const std::byte* from, float scale, std::byte* to) {
   const uint2 raw = *reinterpret_cast<const uint2*>(from);
@@ -60,9 +60,9 @@ __device__ __forceinline__ void widen_chunk(const std::byte* from, float scale, 
 }
 
 /// A tile of the ring, widened for the products. kScaled: rows of fp8_ds_mla, with a scale for each 128
-/// channels and a bf16 rotary part. The plain format's one scale is part of the softmax scale and of the final
-/// division instead. Sixteen neighbouring threads take 128 codes of a row: half a warp reads all banks once, and
-/// a quarter writes them once.
+/// channels and a bf16 rotary part. The plain format's one scale is part of the softmax scale and of the
+/// final division instead. Sixteen neighbouring threads take 128 codes of a row: half a warp reads all banks
+/// once, and a quarter writes them once.
 template <class Config, bool kScaled>
 __device__ __forceinline__ void widen_rows(const Params& p, const Shared<Config>& shared, int stage) {
   constexpr int kTeam = 16;

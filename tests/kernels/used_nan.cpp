@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A NaN or an infinity in a key that is used: it reaches the queries that see the key, all of their channels,
-// and no other. Without a rotary part it stands in the first latent channel, and so in the values, too, where a
-// kernel that only gives the key no weight still multiplies it by 0.
+// and no other. Without a rotary part it stands in the first latent channel, and so in the values, too, where
+// a kernel that only gives the key no weight still multiplies it by 0.
 #include <gtest/gtest.h>
 
 #include <algorithm>
