@@ -133,18 +133,20 @@ void launch_small(const Params& p, void* stream) {
   const dim3 grid(static_cast<unsigned>(p.clusters * p.cluster_size), static_cast<unsigned>(p.row_groups));
   MLA_CHECK_CUDA(cudaFuncSetAttribute(latent_small<Config>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       Config::kBytes));
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(p.cluster_size);
-  cluster.val.clusterDim.y = 1;
-  cluster.val.clusterDim.z = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = static_cast<unsigned>(p.cluster_size);
+  attributes[0].val.clusterDim.y = 1;
+  attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = Config::kBytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &cluster;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = 2;
   if (const cudaError_t status = cudaLaunchKernelEx(&config, latent_small<Config>, p);
       status != cudaSuccess) {
     kernels::throw_launch_error(status, "latent_small", grid, config.blockDim, Config::kBytes);
