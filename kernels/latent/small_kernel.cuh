@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda-latent, small work: absorbed MLA decode of few rows in one launch, made for latency.
 //
-//   out[t, h, :] = softmax_j(scale * q[t, h, :] . row_j) row_j[0:L]      row_j = [c_kv L | k_pe R], one for all heads
+//   out[t, h, :] = softmax_j(scale * q[t, h, :] . row_j) row_j[0:L]        row_j = [c_kv L | k_pe R]
 //
-// A cluster of up to eight CTAs takes 16 rows (queries x heads) and a share of a request's keys; grid: clusters x row
-// groups.
+// A cluster of up to eight CTAs takes 16 rows (queries x heads) and a share of a request's keys; the grid is
+// clusters x row groups.
 //
 //   keys   |-0-|-1-|-2-| .. |-7-|-0-|-1-|     groups of eight entries, dealt to the CTAs of a cluster in turn
 //   unit   four groups = 32 rows of the cache = one slot of the ring (L + 64 channels, boxes of 64)
-//   pass   up to three units:  S = Q K^T -> shared memory -> softmax -> P -> O += P V      (mma m16n8k16)
-//   end    reduce-scatter of O over the cluster through its shared memory, slice by slice to the output; clusters
-//          that share a request meet in the workspace, and the last to arrive at a slice adds it up
+//   pass   up to three units:  S = Q K^T -> shared memory -> softmax -> P -> O += P V       (mma m16n8k16)
+//   end    reduce-scatter of O over the cluster through its shared memory, slice by slice to the output;
+//          clusters that share a request meet in the workspace, and the last to arrive at a slice adds it up
 //
 //   warps 0-7     mathematics (small_math.cuh)
-//   warps 8-11    loads (small_load.cuh): eight entries a warp and unit by cp.async, any page size, zeros past the end
+//   warps 8-11    loads (small_load.cuh): eight entries a warp and unit by cp.async, any page size
 //   warps 12-15   merge (small_merge.cuh), beside the mathematics of the cluster's next piece
 //
-// Bytes: every cache row once per row group, q and out once. Bound: at small sizes the chain of launch, page table,
-// first row, softmax, exchange, merge; then 50 B/ns of one SM or the memory's bandwidth. docs/kernels/cuda-latent.md
-// has the model and the measurements.
+// Bytes: every cache row once per row group, q and out once. Bound: at small sizes the chain of launch, page
+// table, first row, softmax, exchange, merge; then 50 B/ns of one SM or the memory's bandwidth.
+// docs/kernels/cuda-latent.md has the model and the measurements.
 #pragma once
 
 #include "common/check.hpp"
@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(kThreads, 1) latent_small(const __grid_constan
     Loader<Config> loader(p, shared);
     loader.begin(p);
     __syncthreads();
-    ptx::
-        cluster_arrive_relaxed();  // initialise() has a fence of its own; a release would be one of the whole GPU
+    // initialise() has a fence of its own; a release here would be one of the whole GPU.
+    ptx::cluster_arrive_relaxed();
     loader.run(p, shared);
     clear_tail(p);
     ptx::cp_async_wait<0>();

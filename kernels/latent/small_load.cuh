@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Load warps of the small-work kernel: they walk over the cluster's pieces, post each with its queries, and keep
-// the ring of cache rows filled across the borders of pieces. Where rows come from is decided here alone.
+// Load warps of the small-work kernel: they walk over the cluster's pieces, post each with its queries, and
+// keep the ring of cache rows filled across the borders of pieces. Where rows come from is decided here
+// alone.
 #pragma once
 
 #include "common/paging.cuh"
@@ -11,8 +12,8 @@
 
 namespace mla::MLA_ARCH_NS::latent {
 
-/// Starts the copies of a piece's queries: 128 threads, eight a row, a box at a time; rows and rotary channels that do
-/// not exist are zeros.
+/// Starts the copies of a piece's queries: 128 threads, eight a row, a box at a time; rows and rotary
+/// channels that do not exist are zeros.
 template <class Config>
 __device__ __forceinline__ void load_queries(const Params& p, const Shared<Config>& shared,
                                              const RowGroup& group) {
@@ -40,8 +41,8 @@ __device__ __forceinline__ void load_queries(const Params& p, const Shared<Confi
 }
 
 /// One thread's side. Each load warp fetches one group of eight entries a unit: eight lanes a row, a line of
-/// 128 bytes at a time, rows r and r + 4 in turn. Blocks of the next four units are looked up ahead: lane 8 u + r
-/// holds row r of unit u.
+/// 128 bytes at a time, rows r and r + 4 in turn. Blocks of the next four units are looked up ahead: lane 8 u
+/// + r holds row r of unit u.
 template <class Config>
 class Loader {
  public:
@@ -77,8 +78,8 @@ class Loader {
   }
 
  private:
-  /// Posts the piece and starts the copies of its queries; those of the first are the merge warps' task, which have
-  /// nothing else to do then.
+  /// Posts the piece and starts the copies of its queries; those of the first are the merge warps' task,
+  /// which have nothing else to do then.
   __device__ __forceinline__ void post(const Params& p, const Shared<Config>& shared, bool any) {
     if (pieces_ > 0) ptx::mbarrier_wait(shared.query_empty(), (pieces_ - 1) & 1);
     if (warp_ == 0 && lane_ == 0) {
@@ -100,8 +101,8 @@ class Loader {
     entries_ = min(piece_.rows.runs.count, piece_.end * kGroup);
   }
 
-  /// Starts the loads of the block table for units 4 batch .. 4 batch + 3. Entries beyond the list give a block that
-  /// is not used; only the table's own width bounds them, so that this need not wait for a length.
+  /// Starts the loads of the block table for units 4 batch .. 4 batch + 3. Entries beyond the list give a
+  /// block that is not used; only the table's own width bounds them, so that this need not wait for a length.
   __device__ __forceinline__ void look_up(const Params& p, const Piece& piece, std::int32_t batch) {
     const kernels::CacheParams& cache = p.attention.cache;
     const auto group =

@@ -106,8 +106,8 @@ class Math {
     for (int d = kLanes / 2; d > 0; d /= 2) sum_ += __shfl_xor_sync(0xffffffffU, sum_, d);
   }
 
-  /// After run(): every slice of the result to the CTA whose it is, in fragment order, with (m, l) of every row: maximum
-  /// score * log2 e (-inf: no key was seen) and the sum of the weights relative to it.
+  /// After run(): every slice of the result to the CTA whose it is, in fragment order, with (m, l) of every
+  /// row: maximum score * log2 e (-inf: no key was seen) and the sum of the weights relative to it.
   __device__ __forceinline__ void send(const Params& p, const Shared<Config>& shared) const {
     const std::uint32_t own = ptx::cluster_rank();
     if (const std::uint32_t rank = row_lane(); rank < static_cast<std::uint32_t>(p.cluster_size)) {
@@ -276,8 +276,8 @@ class Math {
   }
 
   /// Keys that some rows of the group see and others do not: their weight is 0 in the latter, but 0 times an
-  /// infinity or a NaN is NaN. What is not finite in them is cleared, by the warp that will read it; the rows that do
-  /// see them have a score, and so a weight, that is not finite either.
+  /// infinity or a NaN is NaN. What is not finite in them is cleared, by the warp that will read it; the rows
+  /// that do see them have a score, and so a weight, that is not finite either.
   __device__ __forceinline__ void clear_unshared(const Params& p, const Shared<Config>& shared,
                                                  const PostedPiece& posted, std::int32_t unit) const {
     constexpr std::uint32_t kExponent = std::is_same_v<typename Config::T, __nv_bfloat16> ? 0x7f80U : 0x7c00U;

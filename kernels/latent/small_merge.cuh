@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Merge warps of the small-work kernel: from the CTAs' results to the output, while the math warps are at the next
-// piece.
+// Merge warps of the small-work kernel: from the CTAs' results to the output, while the math warps are at the
+// next piece.
 //
-//   in the cluster   channels are cut into slices, one a CTA; the math warps of every CTA send each slice of their
-//                    result to that slice's CTA (st.async, counted by one mbarrier), whose merge warps add them up
-//   in the grid      where clusters share a request, each writes its slice; the last to count itself adds all, in the
-//                    order of the clusters whoever came last, so that the bits do not depend on it
+//   in the cluster   channels are cut into slices, one a CTA; the math warps of every CTA send each slice of
+//                    their result to that slice's CTA (st.async, counted by one mbarrier), whose merge warps
+//                    add them up
+//   in the grid      where clusters share a request, each writes its slice; the last to count itself adds
+//                    all, in the order of the clusters whoever came last: the bits do not depend on it
 //
-//   with m = max m_i:   out = sum 2^(m_i - m) o_i / sum 2^(m_i - m) l_i      lse = ln 2 (m + log2 of the denominator)
+//   m = max m_i     out = sum 2^(m_i - m) o_i / sum 2^(m_i - m) l_i     lse = ln 2 (m + log2 of that sum)
 #pragma once
 
 #include <cmath>
@@ -114,7 +115,8 @@ class Merge {
     float low[kMostCluster], high[kMostCluster];
   };
 
-  /// One thread a CTA's row: (2^(m_i - m), 2^(m_i - m) l_i) to shared memory. Returns m of this thread's two rows.
+  /// One thread a CTA's row: (2^(m_i - m), 2^(m_i - m) l_i) to shared memory. Returns m of this thread's two
+  /// rows.
   __device__ __forceinline__ float2 weigh(const Shared<Config>& shared) const {
     static_assert(kMostCluster * kRows == kMergeThreads);
     const auto* sums = shared.template as<const float2>(Config::kSumsAt);
@@ -187,8 +189,8 @@ class Merge {
     return reinterpret_cast<float4*>(p.sums) + (slot * size_ + rank_) * (kRows / 2) + lane_ / 4;
   }
 
-  /// Adds the slices of all parts and writes the output. Loads of kTogether parts are in flight together: as many as
-  /// registers hold.
+  /// Adds the slices of all parts and writes the output. Loads of kTogether parts are in flight together: as
+  /// many as registers hold.
   __device__ __forceinline__ void add_parts(const Params& p, const Piece& piece) const {
     constexpr int kTogether = 8;  // two heads a lane
     // Slots of parts are two apart, but for the first one's, which is one behind its cluster's.

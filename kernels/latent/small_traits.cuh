@@ -90,8 +90,9 @@ struct Shared {
   }
   __device__ __forceinline__ float* scores() const { return as<float>(Config::kScoresAt); }
   __device__ __forceinline__ float* shrink() const { return as<float>(Config::kShrinkAt); }
-  /// Piece i on the board. Its place is used again for piece i + kPosted, which is posted once the math warps have
-  /// taken the queries of the piece before that: they have sent piece i + 2 then, so the merge warps are through with i.
+  /// Piece i on the board. Its place is used again for piece i + kPosted, which is posted once the math warps
+  /// have taken the queries of the piece before that: they have sent piece i + 2 then, so the merge warps are
+  /// through with i.
   __device__ __forceinline__ PostedPiece& posted(std::uint32_t i) const {
     return *as<PostedPiece>(Config::kPiecesAt + static_cast<int>(i % kPosted) * 128);
   }
