@@ -12,9 +12,8 @@
 //   end    reduce-scatter of O over the cluster through its shared memory, slice by slice to the output;
 //          clusters that share a request meet in the workspace, and the last to arrive at a slice adds it up
 //
-//   warps 0-7     mathematics (small_math.cuh)
-//   warps 8-11    loads (small_load.cuh): eight entries a warp and unit by cp.async, any page size
-//   warps 12-15   merge (small_merge.cuh), beside the mathematics of the cluster's next piece
+//   warps 0-7    mathematics (small_math.cuh) and merge (small_merge.cuh)
+//   warps 8-11   loads (small_load.cuh): eight entries a warp and unit by cp.async, any page size
 //
 // Bytes: every cache row once per row group, q and out once. Bound: at small sizes the chain of launch, page
 // table, first row, softmax, exchange, merge; then 50 B/ns of one SM or the memory's bandwidth.
@@ -30,7 +29,7 @@ namespace mla::MLA_ARCH_NS::latent {
 /// Tokens that belong to no request (padding behind the last one) are empty rows.
 __device__ __forceinline__ void clear_tail(const Params& p) {
   const kernels::AttentionParams& a = p.attention;
-  const int thread = static_cast<int>(threadIdx.x) % kLoadThreads;
+  const int thread = static_cast<int>(threadIdx.x) - kMathThreads;
   const std::int64_t first = a.cu_seqlens_q[a.num_requests * a.cu_seqlens_stride];
   const std::int64_t rows = (a.num_tokens - first) * a.num_heads;
   const std::int64_t block = blockIdx.y * gridDim.x + blockIdx.x;
@@ -53,61 +52,24 @@ __device__ __forceinline__ void initialise(const Params& p, const Shared<Config>
     ptx::mbarrier_init(shared.full(i), kLoadThreads);
     ptx::mbarrier_init(shared.empty(i), kMathWarps);
   }
-  ptx::mbarrier_init(shared.posted_full(), 1);
-  ptx::mbarrier_init(shared.query_full(), kLoadThreads);
-  ptx::mbarrier_init(shared.query_empty(), kMathWarps);
+  ptx::mbarrier_init(shared.posted_full(), kLoadThreads + 1);
+  ptx::mbarrier_init(shared.posted_empty(), kMathWarps);
   ptx::mbarrier_init(shared.received(), 1);
-  ptx::mbarrier_init(shared.free_to_send(), static_cast<std::uint32_t>(p.cluster_size) * kMergeWarps);
+  ptx::mbarrier_init(shared.free_to_send(), static_cast<std::uint32_t>(p.cluster_size) * kMathWarps);
   ptx::mbarrier_init_fence();
   ptx::mbarrier_arrive_expect(shared.received(), Merge<Config>::received_bytes(p));
 }
 
 template <class Config>
-__device__ __forceinline__ void run_math(const Params& p, const Shared<Config>& shared) {
-  Math<Config> math;
-  for (std::uint32_t i = 0;; ++i) {
-    ptx::mbarrier_wait(shared.posted_full(), i & 1);
-    const PostedPiece& posted = shared.posted(i);
-    if (i == 0 && !posted.any) {
-      ptx::cluster_wait();
-      return;
-    }
-    math.run(p, shared, i, posted);
-    if (i == 0) {
-      ptx::cluster_wait();  // the others have initialised their barriers
-    } else {
-      ptx::mbarrier_wait_cluster(shared.free_to_send(), (i - 1) & 1);
-    }
-    math.send(p, shared);
-    if (posted.piece.last) return;
-  }
-}
-
-template <class Config>
-__device__ __forceinline__ void run_merge(const Params& p, const Shared<Config>& shared) {
-  Merge<Config> merge(p);
-  for (std::uint32_t i = 0;; ++i) {
-    ptx::mbarrier_wait(shared.posted_full(), i & 1);
-    const PostedPiece& posted = shared.posted(i);
-    if (i == 0) {
-      if (posted.any) load_queries(p, shared, posted.piece.rows);
-      ptx::cluster_wait();
-      if (!posted.any) return;
-    }
-    merge.run(p, shared, i, posted);
-    // The last piece's results have come from all CTAs of the cluster: nobody will touch this one any more.
-    if (posted.piece.last) return;
-  }
-}
-
-template <class Config>
-__global__ void __launch_bounds__(kThreads, 1) latent_small(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
+    latent_small(const __grid_constant__ Params p) {
   extern __shared__ __align__(1024) std::byte dynamic[];
   const Shared<Config> shared{dynamic};
   if (threadIdx.x == 0) initialise(p, shared);
   ptx::let_next_launch_start();
   ptx::wait_for_previous_launch();
-  if (threadIdx.x >= kMathThreads && threadIdx.x < kMathThreads + kLoadThreads) {
+
+  if (threadIdx.x >= kMathThreads) {
     Loader<Config> loader(p, shared);
     loader.begin(p);
     __syncthreads();
@@ -121,16 +83,27 @@ __global__ void __launch_bounds__(kThreads, 1) latent_small(const __grid_constan
   }
   __syncthreads();
   ptx::cluster_arrive_relaxed();
-  if (threadIdx.x < kMathThreads) {
-    run_math(p, shared);
-  } else {
-    run_merge(p, shared);
+  Math<Config> math;
+  Merge<Config> merge;
+  for (std::uint32_t i = 0;; ++i) {
+    ptx::mbarrier_wait(shared.posted_full(), i & 1);
+    const PostedPiece& posted = shared.posted(i);
+    if (!posted.any) {
+      ptx::cluster_wait();
+      return;
+    }
+    const bool last = posted.piece.last;
+    math.run(p, shared, posted);
+    merge.run(p, shared, math, posted);
+    // The last piece's results have come from all CTAs of the cluster: nobody will touch this one any more.
+    if (last) return;
   }
 }
 
 template <class Config>
 void launch_small(const Params& p, void* stream) {
   const dim3 grid(static_cast<unsigned>(p.clusters * p.cluster_size), static_cast<unsigned>(p.row_groups));
+  constexpr unsigned kThreads = kMathThreads + kLoadThreads;
   MLA_CHECK_CUDA(cudaFuncSetAttribute(latent_small<Config>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       Config::kBytes));
   cudaLaunchAttribute attributes[2] = {};

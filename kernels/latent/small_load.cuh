@@ -12,34 +12,6 @@
 
 namespace mla::MLA_ARCH_NS::latent {
 
-/// Starts the copies of a piece's queries: 128 threads, eight a row, a box at a time; rows and rotary
-/// channels that do not exist are zeros.
-template <class Config>
-__device__ __forceinline__ void load_queries(const Params& p, const Shared<Config>& shared,
-                                             const RowGroup& group) {
-  static_assert(kLoadThreads / 8 == kRows && kMergeThreads == kLoadThreads);
-  const kernels::AttentionParams& a = p.attention;
-  const std::uint32_t r = threadIdx.x % kLoadThreads / 8;
-  const std::uint32_t lane = threadIdx.x % 8;
-  const auto row = static_cast<std::int32_t>(blockIdx.y * kRows + r);
-  const bool there = row < group.queries * a.num_heads;
-  const std::int32_t query = there ? p.by_heads.quotient(row) : 0;
-  const std::int64_t token = std::int64_t{group.first_token} + query;
-  const std::int64_t head = there ? row - query * a.num_heads : 0;
-  const auto* from = static_cast<const typename Config::T*>(a.q.data);
-  if (there) from += token * a.q.stride_token + head * a.q.stride_head + lane * 8;
-  const std::uint32_t to = shared.at(Config::kQueryAt) + in_box(r, lane);
-  const int bytes = there ? kLane : 0;
-#pragma unroll
-  for (int box = 0; box < Config::kLatentBoxes; ++box) {
-    ptx::cp_async_16(to + box * Config::kQueryBox, from + box * 64, bytes);
-  }
-  const bool rope = there && static_cast<std::int32_t>(lane * 8) < a.rope;
-  ptx::cp_async_16(to + Config::kLatentBoxes * Config::kQueryBox, rope ? from + Config::kLatent : from,
-                   rope ? kLane : 0);
-  ptx::mbarrier_arrive_cp_async(shared.query_full());
-}
-
 /// One thread's side. Each load warp fetches one group of eight entries a unit: eight lanes a row, a line of
 /// 128 bytes at a time, rows r and r + 4 in turn. Blocks of the next four units are looked up ahead: lane 8 u
 /// + r holds row r of unit u.
@@ -63,13 +35,12 @@ class Loader {
   /// All pieces of this CTA.
   __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared) {
     if (!walk_.first(p, piece_)) {
-      post(p, shared, false);
+      post(p, shared, piece_, false);
       return;
     }
     if (!foreseen_) look_up(p, piece_, 0);
     for (;;) {
-      measure(p);
-      post(p, shared, true);
+      post(p, shared, piece_, true);
       load(p, shared, piece_);
       if (piece_.last) return;
       walk_.next(p, piece_);
@@ -78,27 +49,49 @@ class Loader {
   }
 
  private:
-  /// Posts the piece and starts the copies of its queries; those of the first are the merge warps' task,
-  /// which have nothing else to do then.
-  __device__ __forceinline__ void post(const Params& p, const Shared<Config>& shared, bool any) {
-    if (pieces_ > 0) ptx::mbarrier_wait(shared.query_empty(), (pieces_ - 1) & 1);
+  /// Entries at and behind this one are not the cluster's.
+  static __device__ __forceinline__ std::int32_t entries_of(const Piece& piece) {
+    return min(piece.rows.runs.count, piece.end * kGroup);
+  }
+
+  /// Posts the piece and starts the copies of its queries.
+  __device__ __forceinline__ void post(const Params& p, const Shared<Config>& shared, const Piece& piece,
+                                       bool any) {
+    if (pieces_ > 0) ptx::mbarrier_wait(shared.posted_empty(), (pieces_ - 1) & 1);
     if (warp_ == 0 && lane_ == 0) {
       PostedPiece& to = shared.posted(pieces_);
-      to.piece = piece_;
-      to.units = units_;
-      to.entries = entries_;
-      to.shift = piece_.rows.runs.second_begin - piece_.rows.runs.first_end;
+      to.piece = piece;
+      to.units = (piece.groups(p) + kLoadWarps - 1) / kLoadWarps;
+      to.entries = entries_of(piece);
+      to.shift = piece.rows.runs.second_begin - piece.rows.runs.first_end;
       to.any = any;
       ptx::mbarrier_arrive(shared.posted_full());
     }
-    if (pieces_ > 0) load_queries(p, shared, piece_.rows);
+    if (any) load_queries(p, shared, piece);
+    ptx::mbarrier_arrive_cp_async(shared.posted_full());
     ++pieces_;
   }
 
-  /// Derived from piece_.
-  __device__ __forceinline__ void measure(const Params& p) {
-    units_ = (piece_.groups(p) + kLoadWarps - 1) / kLoadWarps;
-    entries_ = min(piece_.rows.runs.count, piece_.end * kGroup);
+  /// Eight threads a row, a box at a time; rows and rotary channels that do not exist are zeros.
+  __device__ __forceinline__ void load_queries(const Params& p, const Shared<Config>& shared,
+                                               const Piece& piece) const {
+    static_assert(kLoadThreads / 8 == kRows);
+    const kernels::AttentionParams& a = p.attention;
+    const std::uint32_t r = threadIdx.x % kLoadThreads / 8;
+    const std::int32_t row = static_cast<std::int32_t>(blockIdx.y * kRows + r);
+    const bool there = row < piece.rows.queries * a.num_heads;
+    const std::int32_t query = there ? p.by_heads.quotient(row) : 0;
+    const std::int64_t token = std::int64_t{piece.rows.first_token} + query;
+    const std::int64_t head = there ? row - query * a.num_heads : 0;
+    const auto* from = static_cast<const typename Config::T*>(a.q.data) + token * a.q.stride_token +
+                       head * a.q.stride_head + lane_ % 8 * 8;
+    if (!there) from = static_cast<const typename Config::T*>(a.q.data);
+    const std::uint32_t to = shared.at(Config::kQueryAt) + in_box(r, lane_ % 8);
+#pragma unroll
+    for (int box = 0; box < Config::kBoxes; ++box) {
+      const int bytes = !there ? 0 : box < Config::kLatentBoxes ? kLane : rope_bytes_;
+      ptx::cp_async_16(to + box * Config::kQueryBox, bytes > 0 ? from + box * 64 : from, bytes);
+    }
   }
 
   /// Starts the loads of the block table for units 4 batch .. 4 batch + 3. Entries beyond the list give a
@@ -117,7 +110,9 @@ class Loader {
   }
 
   __device__ __forceinline__ void load(const Params& p, const Shared<Config>& shared, const Piece& piece) {
-    for (std::int32_t unit = 0; unit < units_; ++unit, ++loaded_) {
+    const std::int32_t units = (piece.groups(p) + kLoadWarps - 1) / kLoadWarps;
+    const std::int32_t entries = entries_of(piece);
+    for (std::int32_t unit = 0; unit < units; ++unit, ++loaded_) {
       const int from_lane = (unit & 3) * 8 + static_cast<int>(lane_ / 8);
       const std::int32_t block[2] = {__shfl_sync(0xffffffffU, block_, from_lane),
                                      __shfl_sync(0xffffffffU, block_, from_lane + 4)};
@@ -132,7 +127,7 @@ class Loader {
       }
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const bool there = entry + half * 4 < entries_;
+        const bool there = entry + half * 4 < entries;
         load_row(p, to_[half] + slot * Config::kSlotBytes, there ? block[half] : 0, there ? offset[half] : 0,
                  there);
       }
@@ -163,8 +158,6 @@ class Loader {
 
   Walk walk_;
   Piece piece_;
-  std::int32_t units_ = 0;    // of this CTA's share of the piece
-  std::int32_t entries_ = 0;  // that the cluster's share ends at
   bool foreseen_ = false;
   std::uint32_t warp_, lane_;
   std::uint32_t to_[2];

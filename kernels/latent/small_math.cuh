@@ -12,7 +12,6 @@
 
 #include "latent/small_traits.cuh"
 #include "ptx/barrier.cuh"
-#include "ptx/cluster.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/lane.cuh"
 #include "ptx/ldmatrix.cuh"
@@ -59,8 +58,8 @@ class Math {
   static __device__ __forceinline__ std::uint32_t row() { return threadIdx.x / kLanes; }
   static __device__ __forceinline__ std::uint32_t row_lane() { return threadIdx.x % kLanes; }
 
-  /// Takes piece i's queries and works through this CTA's share of it.
-  __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared, std::uint32_t i,
+  /// Takes the posted piece's queries and works through this CTA's share of it.
+  __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared,
                                       const PostedPiece& posted) {
     const std::int32_t first_row = static_cast<std::int32_t>(blockIdx.y * kRows);
     const RowGroup& group = posted.piece.rows;
@@ -68,12 +67,11 @@ class Math {
     const std::int32_t last_row = min(first_row + kRows, group.queries * p.attention.num_heads) - 1;
     alike_ = p.by_heads.quotient(first_row) == p.by_heads.quotient(max(last_row, 0)) || !p.attention.causal;
     find_places(shared);
-    ptx::mbarrier_wait(shared.query_full(), i & 1);
     load_query(shared);
     maximum_ = -INFINITY;
     sum_ = 0.0F;
 #pragma unroll
-    for (auto& tile : output_) tile[0] = tile[1] = tile[2] = tile[3] = 0.0F;
+    for (auto& tile : output) tile[0] = tile[1] = tile[2] = tile[3] = 0.0F;
 
     const std::int32_t units = posted.units;
     for (std::int32_t unit = 0; unit < units;) {
@@ -106,25 +104,16 @@ class Math {
     for (int d = kLanes / 2; d > 0; d /= 2) sum_ += __shfl_xor_sync(0xffffffffU, sum_, d);
   }
 
-  /// After run(): every slice of the result to the CTA whose it is, in fragment order, with (m, l) of every
-  /// row: maximum score * log2 e (-inf: no key was seen) and the sum of the weights relative to it.
-  __device__ __forceinline__ void send(const Params& p, const Shared<Config>& shared) const {
-    const std::uint32_t own = ptx::cluster_rank();
-    if (const std::uint32_t rank = row_lane(); rank < static_cast<std::uint32_t>(p.cluster_size)) {
-      ptx::store_async(ptx::map_shared(shared.at(Config::kSumsAt) + (own * kRows + row()) * 8, rank),
-                       ptx::map_shared(shared.received(), rank), maximum_, sum_);
-    }
-    const int shift = Config::kTileBits - log2_of(p.cluster_size);  // log2 of the tiles of a slice
-#pragma unroll
-    for (int i = 0; i < Config::kWarpTiles; ++i) {
-      const std::uint32_t tile = warp_ * Config::kWarpTiles + i;
-      const std::uint32_t rank = tile >> shift;
-      const std::uint32_t at =
-          shared.at(Config::kReceiveAt) + ((((own - rank) << shift) + tile) * 32 + lane_) * 16;
-      ptx::store_async(ptx::map_shared(at, rank), ptx::map_shared(shared.received(), rank), output_[i][0],
-                       output_[i][1], output_[i][2], output_[i][3]);
-    }
+  /// Of this thread's row, after run(): maximum score * log2 e (-inf: no key was seen) and the sum of the
+  /// weights relative to it.
+  [[nodiscard]] __device__ __forceinline__ float maximum() const {
+    return maximum_;
   }
+  [[nodiscard]] __device__ __forceinline__ float sum() const {
+    return sum_;
+  }
+  /// [tile of 8 channels] fragments of rows lane / 4 and lane / 4 + 8.
+  float output[Config::kWarpTiles][4];
 
  private:
   /// Per piece and not once, so that the merge between pieces has the registers.
@@ -133,7 +122,7 @@ class Math {
     // Fragments of K: row of the unit and chunk of the box, by k-step.
     const std::uint32_t row = lane % 8 + lane / 16 * 8 + warp_ % 2 * 16;
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {  // four steps on is the same place of the next box
+    for (int k = 0; k < Config::kSteps; ++k) {
       const std::uint32_t chunk = warp_ / 2 * Config::kSteps * 2 + k * 2 + lane / 8 % 2;
       key_at_[k] = shared.at(Config::kRingAt) + chunk / 8 * Config::kUnitBox + in_box(row, chunk % 8);
     }
@@ -152,7 +141,7 @@ class Math {
                                       in_box(lane_ % 16, chunk % 8));
     }
     __syncwarp();
-    if (lane_ == 0) ptx::mbarrier_arrive(shared.query_empty());
+    if (lane_ == 0) ptx::mbarrier_arrive(shared.posted_empty());
   }
 
   [[nodiscard]] __device__ __forceinline__ std::uint32_t slot(std::int32_t unit) const {
@@ -188,7 +177,7 @@ class Math {
 #pragma unroll
     for (int k = 0; k < Config::kSteps; ++k) {
       std::uint32_t b[4];
-      ptx::ldmatrix_x4(b, key_at_[k % 4] + ring + k / 4 * Config::kUnitBox);
+      ptx::ldmatrix_x4(b, key_at_[k] + ring);
       ptx::mma<typename Config::T>(s[0][k % 2], query_[k], b[0], b[1]);
       ptx::mma<typename Config::T>(s[1][k % 2], query_[k], b[2], b[3]);
     }
@@ -249,7 +238,7 @@ class Math {
     const float low = shared.shrink()[lane_ / 4];
     const float high = shared.shrink()[lane_ / 4 + 8];
 #pragma unroll
-    for (auto& tile : output_) {
+    for (auto& tile : output) {
       tile[0] *= low;
       tile[1] *= low;
       tile[2] *= high;
@@ -269,8 +258,8 @@ class Math {
       for (int j = 0; j < Config::kWarpTiles / 2; ++j) {
         std::uint32_t b[4];
         ptx::ldmatrix_x4_trans(b, value_at_[j] + ring + k * 16 * 128);
-        ptx::mma<typename Config::T>(output_[2 * j], a, b[0], b[1]);
-        ptx::mma<typename Config::T>(output_[2 * j + 1], a, b[2], b[3]);
+        ptx::mma<typename Config::T>(output[2 * j], a, b[0], b[1]);
+        ptx::mma<typename Config::T>(output[2 * j + 1], a, b[2], b[3]);
       }
     }
   }
@@ -305,10 +294,9 @@ class Math {
   }
 
   std::uint32_t warp_, lane_;
-  std::uint32_t key_at_[4];
+  std::uint32_t key_at_[Config::kSteps];
   std::uint32_t value_at_[Config::kWarpTiles / 2];
   std::uint32_t query_[Config::kSteps][4];
-  float output_[Config::kWarpTiles][4];  // rows lane / 4 and lane / 4 + 8
   Sight sight_;
   bool alike_ = true;
   float maximum_ = 0.0F, sum_ = 0.0F;

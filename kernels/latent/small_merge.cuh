@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Merge warps of the small-work kernel: from the CTAs' results to the output, while the math warps are at the
-// next piece.
+// From the CTAs' results to the output, in two steps:
 //
-//   in the cluster   channels are cut into slices, one a CTA; the math warps of every CTA send each slice of
-//                    their result to that slice's CTA (st.async, counted by one mbarrier), whose merge warps
-//                    add them up
+//   in the cluster   channels are cut into slices, one a CTA; every CTA sends each slice of its result to
+//   that
+//                    slice's CTA (st.async, counted by one mbarrier), which adds them up
 //   in the grid      where clusters share a request, each writes its slice; the last to count itself adds
 //                    all, in the order of the clusters whoever came last: the bits do not depend on it
 //
@@ -28,155 +27,120 @@ __device__ __forceinline__ void add_scaled(float4& to, float low, float high, co
   to.w += high * x.w;
 }
 
-/// Over the four lanes of the same rows.
-__device__ __forceinline__ float quad_max(float x) {
-  x = fmaxf(x, __shfl_xor_sync(0xffffffffU, x, 1));
-  return fmaxf(x, __shfl_xor_sync(0xffffffffU, x, 2));
-}
-__device__ __forceinline__ float quad_sum(float x) {
-  x += __shfl_xor_sync(0xffffffffU, x, 1);
-  return x + __shfl_xor_sync(0xffffffffU, x, 2);
-}
-
-/// A barrier among the merge warps.
-__device__ __forceinline__ void sync_merge() {
-  ptx::bar_sync<2, kMergeThreads>();
-}
-
 template <class Config>
 class Merge {
  public:
-  __device__ __forceinline__ explicit Merge(const Params& p)
-      : warp_(threadIdx.x / 32 % kMergeWarps),
-        lane_(threadIdx.x % 32),
-        rank_(ptx::cluster_rank()),
-        size_(static_cast<std::uint32_t>(p.cluster_size)),
-        slice_tiles_(static_cast<std::uint32_t>(Config::kTiles) >> log2_of(p.cluster_size)) {}
-
   /// Bytes that a CTA receives for one piece.
   static __device__ __forceinline__ std::uint32_t received_bytes(const Params& p) {
     return kRows * Config::kLatent * 4 + static_cast<std::uint32_t>(p.cluster_size) * kRows * 8;
   }
 
-  /// This CTA's slice of piece i.
-  __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared, std::uint32_t i,
+  /// All math warps of the cluster, after Math::run().
+  __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared, const Math<Config>& math,
                                       const PostedPiece& posted) {
-    const Piece& piece = posted.piece;
-    const bool whole = piece.parts == 1;
-    const std::int64_t slot =
-        slot_of(p, piece, static_cast<std::int32_t>(ptx::cluster_id()) - piece.first_cluster);
-    ptx::mbarrier_wait_cluster(shared.received(), i & 1);
-    // Before anybody can send for the next piece.
-    if (warp_ == 0 && lane_ == 0 && !piece.last) {
-      ptx::mbarrier_arrive_expect(shared.received(), received_bytes(p));
+    // Here and not once for all pieces, so that the mathematics has the registers.
+    warp_ = threadIdx.x / 32;
+    lane_ = static_cast<std::uint32_t>(ptx::lane_now());
+    rank_ = ptx::cluster_rank();
+    size_ = static_cast<std::uint32_t>(p.cluster_size);
+    slice_tiles_ = static_cast<std::uint32_t>(Config::kTiles) >> (31 - __clz(p.cluster_size));
+    if (pieces_ == 0) {
+      ptx::cluster_wait();  // the others have initialised their barriers
+    } else {
+      ptx::mbarrier_wait_cluster(shared.free_to_send(), (pieces_ - 1) & 1);
     }
-    const float2 top = weigh(shared);
-    sync_merge();
-    Shares shares;
-    const float2 sum = read_shares(shared, shares);
-#pragma unroll 1
-    for (std::uint32_t tile = warp_; tile < slice_tiles_; tile += 2 * kMergeWarps) {
-      float4 x[2];
-      add_received(shared, shares, tile, x);
+    send(shared, math);
+    ptx::mbarrier_wait_cluster(shared.received(), pieces_ & 1);
+    const bool last = posted.piece.last;
+    // Before anybody can send for the next piece.
+    if (threadIdx.x == 0 && !last) ptx::mbarrier_arrive_expect(shared.received(), received_bytes(p));
+    weigh(shared);
+    sync_math();
+    const std::uint32_t row = lane_ / 4;
+    float2 top = make_float2(shared.template as<float>(Config::kTopAt)[row],
+                             shared.template as<float>(Config::kTopAt)[row + 8]);
+    float2 sum = make_float2(0.0F, 0.0F);
+    for (std::uint32_t c = 0; c < size_; ++c) {
+      sum.x += share(shared, c, row).y;
+      sum.y += share(shared, c, row + 8).y;
+    }
+    const bool whole = posted.piece.parts == 1;
+    const std::int64_t slot =
+        whole ? 0
+              : slot_of(p, posted.piece,
+                        static_cast<std::int32_t>(ptx::cluster_id()) - posted.piece.first_cluster);
+    for (std::uint32_t tile = warp_; tile < slice_tiles_; tile += kMathWarps) {
+      float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
 #pragma unroll
-      for (std::uint32_t k = 0; k < 2; ++k) {
-        const std::uint32_t at = tile + k * kMergeWarps;
-        if (at >= slice_tiles_) continue;
-        if (whole) {
-          write(p, piece, at, x[k], top, sum);
-        } else {
-          __stcg(partial(p, slot, at), x[k]);
-        }
+      for (std::uint32_t c = 0; c < kMostCluster; ++c) {
+        if (c >= size_) break;
+        const float4 part =
+            shared.template as<float4>(Config::kReceiveAt)[(c * slice_tiles_ + tile) * 32 + lane_];
+        add_scaled(x, share(shared, c, row).x, share(shared, c, row + 8).x, part);
+      }
+      if (whole) {
+        write(p, posted.piece, tile, x, top, sum);
+      } else {
+        __stcg(partial(p, slot, tile), x);
       }
     }
     __syncwarp();
-    if (!piece.last && lane_ < size_) {
+    if (!last && lane_ < size_) {
       ptx::mbarrier_arrive_cluster(ptx::map_shared(shared.free_to_send(), lane_));
     }
-    if (whole) {
-      sync_merge();  // weigh() may write again
-      return;
-    }
+    ++pieces_;
+    if (whole) return;
     if (warp_ == 0 && lane_ % 4 == 0) __stcg(sums(p, slot), make_float4(top.x, sum.x, top.y, sum.y));
-    sync_merge();
-    if (warp_ == 0 && lane_ == 0) {
-      std::int32_t* counter = p.counters + counter_of(p, piece, static_cast<std::int32_t>(rank_));
-      const bool all = ptx::atomic_add_acq_rel(counter, 1) == piece.parts - 1;
+    sync_math();
+    if (threadIdx.x == 0) {
+      std::int32_t* counter = p.counters + counter_of(p, posted.piece, static_cast<std::int32_t>(rank_));
+      const bool all = ptx::atomic_add_acq_rel(counter, 1) == posted.piece.parts - 1;
       if (all) *counter = 0;  // for the next launch
       *shared.flag() = all ? 1 : 0;
     }
-    sync_merge();
-    if (*shared.flag() != 0) add_parts(p, piece);
+    sync_math();
+    if (*shared.flag() == 0) return;
+    add_parts(p, posted.piece);
   }
 
  private:
-  /// Of rows lane / 4 and lane / 4 + 8, what each CTA's result counts for.
-  struct Shares {
-    float low[kMostCluster], high[kMostCluster];
-  };
+  __device__ __forceinline__ void send(const Shared<Config>& shared, const Math<Config>& math) const {
+    if (const std::uint32_t rank = Math<Config>::row_lane(); rank < size_) {
+      ptx::store_async(
+          ptx::map_shared(shared.at(Config::kSumsAt) + (rank_ * kRows + Math<Config>::row()) * 8, rank),
+          ptx::map_shared(shared.received(), rank), math.maximum(), math.sum());
+    }
+#pragma unroll
+    for (int i = 0; i < Config::kWarpTiles; ++i) {
+      const std::uint32_t tile = warp_ * Config::kWarpTiles + i;
+      const std::uint32_t rank = tile >> (31 - __clz(static_cast<int>(slice_tiles_)));
+      const std::uint32_t at = shared.at(Config::kReceiveAt) +
+                               ((rank_ * slice_tiles_ + tile - rank * slice_tiles_) * 32 + lane_) * 16;
+      const auto& x = math.output[i];
+      ptx::store_async(ptx::map_shared(at, rank), ptx::map_shared(shared.received(), rank), x[0], x[1], x[2],
+                       x[3]);
+    }
+  }
 
-  /// One thread a CTA's row: (2^(m_i - m), 2^(m_i - m) l_i) to shared memory. Returns m of this thread's two
-  /// rows.
-  __device__ __forceinline__ float2 weigh(const Shared<Config>& shared) const {
-    static_assert(kMostCluster * kRows == kMergeThreads);
+  /// What each CTA's result counts for, by row: (2^(m_i - m), 2^(m_i - m) l_i).
+  __device__ __forceinline__ void weigh(const Shared<Config>& shared) const {
+    const std::uint32_t i = threadIdx.x;
+    if (i >= size_ * kRows) return;
     const auto* sums = shared.template as<const float2>(Config::kSumsAt);
-    const auto top_of = [&](std::uint32_t row) {
-      float top = -INFINITY;
-#pragma unroll
-      for (std::uint32_t c = 0; c < kMostCluster; ++c) {
-        if (c < size_) top = fmaxf(top, sums[c * kRows + row].x);
-      }
-      return top;
-    };
-    const std::uint32_t i = threadIdx.x % kMergeThreads;
-    if (i < size_ * kRows) {
-      const float top = top_of(i % kRows);
-      const float2 own = sums[i];
-      const float weight = ptx::ex2(own.x - (top == -INFINITY ? 0.0F : top));
-      shared.template as<float2>(Config::kSharesAt)[i] = make_float2(weight, weight * own.y);
-    }
-    return make_float2(top_of(lane_ / 4), top_of(lane_ / 4 + 8));
-  }
-
-  /// Returns l of this thread's two rows. All loads go out together.
-  __device__ __forceinline__ float2 read_shares(const Shared<Config>& shared, Shares& to) const {
-    const auto* from = shared.template as<const float2>(Config::kSharesAt) + lane_ / 4;
-    float2 low[kMostCluster];
-    float2 high[kMostCluster];
+    const std::uint32_t row = i % kRows;
+    float top = -INFINITY;
 #pragma unroll
     for (std::uint32_t c = 0; c < kMostCluster; ++c) {
-      low[c] = c < size_ ? from[c * kRows] : make_float2(0.0F, 0.0F);
-      high[c] = c < size_ ? from[c * kRows + 8] : make_float2(0.0F, 0.0F);
+      if (c < size_) top = fmaxf(top, sums[c * kRows + row].x);
     }
-    float2 sum = make_float2(0.0F, 0.0F);
-#pragma unroll
-    for (int c = 0; c < kMostCluster; ++c) {
-      to.low[c] = low[c].x;
-      to.high[c] = high[c].x;
-      sum.x += low[c].y;
-      sum.y += high[c].y;
-    }
-    return sum;
+    const float2 own = sums[i];
+    const float weight = ptx::ex2(own.x - (top == -INFINITY ? 0.0F : top));
+    shared.template as<float2>(Config::kSharesAt)[i] = make_float2(weight, weight * own.y);
+    if (i < kRows) shared.template as<float>(Config::kTopAt)[row] = top;
   }
-
-  /// Two tiles of this CTA's slice, kMergeWarps apart (the second may not exist), over the cluster's CTAs.
-  __device__ __forceinline__ void add_received(const Shared<Config>& shared, const Shares& shares,
-                                               std::uint32_t tile, float4 (&x)[2]) const {
-    const auto* from = shared.template as<const float4>(Config::kReceiveAt) + tile * 32 + lane_;
-    const float4 zero = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-    float4 parts[2][kMostCluster];
-#pragma unroll
-    for (std::uint32_t c = 0; c < kMostCluster; ++c) {
-      parts[0][c] = c < size_ ? from[c * slice_tiles_ * 32] : zero;
-      parts[1][c] =
-          c < size_ && tile + kMergeWarps < slice_tiles_ ? from[(c * slice_tiles_ + kMergeWarps) * 32] : zero;
-    }
-    x[0] = x[1] = zero;
-#pragma unroll
-    for (int c = 0; c < kMostCluster; ++c) {
-      add_scaled(x[0], shares.low[c], shares.high[c], parts[0][c]);
-      add_scaled(x[1], shares.low[c], shares.high[c], parts[1][c]);
-    }
+  static __device__ __forceinline__ float2 share(const Shared<Config>& shared, std::uint32_t cta,
+                                                 std::uint32_t row) {
+    return shared.template as<const float2>(Config::kSharesAt)[cta * kRows + row];
   }
 
   /// This thread's place in a slot of the workspace.
@@ -190,70 +154,56 @@ class Merge {
   }
 
   /// Adds the slices of all parts and writes the output. Loads of kTogether parts are in flight together: as
-  /// many as registers hold.
+  /// many as registers hold, and more for most splits than there are.
   __device__ __forceinline__ void add_parts(const Params& p, const Piece& piece) const {
-    constexpr int kTogether = 8;  // two heads a lane
+    constexpr int kTogether = 8;
     // Slots of parts are two apart, but for the first one's, which is one behind its cluster's.
     const std::int64_t first_slot = slot_of(p, piece, 0) - 1;
     const float4* const first_sums = sums(p, first_slot);
     const std::int64_t sums_step = std::int64_t{size_} * (kRows / 2) * 2;
-    constexpr int kStep = kRows * Config::kLatent / 4 * 2;
+    const std::int64_t step = std::int64_t{kRows} * Config::kLatent / 4 * 2;
 #pragma unroll 1
-    for (std::uint32_t tile = warp_; tile < slice_tiles_; tile += 2 * kMergeWarps) {
-      const bool two = tile + kMergeWarps < slice_tiles_;
+    for (std::uint32_t tile = warp_; tile < slice_tiles_; tile += kMathWarps) {
       const float4* const first_partial = partial(p, first_slot, tile);
-      const float4 zero = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
       float2 top = make_float2(-INFINITY, -INFINITY);
       float2 sum = make_float2(0.0F, 0.0F);
-      float4 x[2] = {zero, zero};
+      float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
 #pragma unroll 1
       for (std::int32_t first = 0; first < piece.parts; first += kTogether) {
-        const float4* const base = first_partial + std::int64_t{first} * kStep;
-        float4 parts[2][kTogether];
-        float4 heads[kTogether / 4];  // of parts lane % 4 and lane % 4 + 4: four lanes have the same rows
+        float4 heads[kTogether];
+        float4 parts[kTogether];
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
-          parts[0][i] = parts[1][i] = zero;
-          if (first + i < piece.parts) {
-            const float4* const from = base + (i == 0 && first == 0 ? kStep / 2 : i * kStep);
-            parts[0][i] = __ldcg(from);
-            if (two) parts[1][i] = __ldcg(from + kMergeWarps * 32);
+          const std::int32_t part = first + i;
+          heads[i] = make_float4(-INFINITY, 0.0F, -INFINITY, 0.0F);
+          parts[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+          if (part < piece.parts) {
+            heads[i] = __ldcg(first_sums + (part == 0 ? sums_step / 2 : part * sums_step));
+            parts[i] = __ldcg(first_partial + (part == 0 ? step / 2 : part * step));
           }
         }
+        float2 next = top;
 #pragma unroll
-        for (int i = 0; i < kTogether / 4; ++i) {
-          const std::int32_t part = first + i * 4 + static_cast<std::int32_t>(lane_ % 4);
-          heads[i] = make_float4(-INFINITY, 0.0F, -INFINITY, 0.0F);
-          if (part < piece.parts)
-            heads[i] = __ldcg(first_sums + (part == 0 ? sums_step / 2 : part * sums_step));
+        for (int i = 0; i < kTogether; ++i) {
+          next.x = fmaxf(next.x, heads[i].x);
+          next.y = fmaxf(next.y, heads[i].z);
         }
-        const float2 next = make_float2(fmaxf(top.x, quad_max(fmaxf(heads[0].x, heads[1].x))),
-                                        fmaxf(top.y, quad_max(fmaxf(heads[0].z, heads[1].z))));
         const float2 pivot =
             make_float2(next.x == -INFINITY ? 0.0F : next.x, next.y == -INFINITY ? 0.0F : next.y);
         const float2 old = make_float2(ptx::ex2(top.x - pivot.x), ptx::ex2(top.y - pivot.y));
         top = next;
-        float2 weights[kTogether / 4];
-        float2 more = make_float2(0.0F, 0.0F);
-#pragma unroll
-        for (int i = 0; i < kTogether / 4; ++i) {
-          weights[i] = make_float2(ptx::ex2(heads[i].x - pivot.x), ptx::ex2(heads[i].z - pivot.y));
-          more.x += weights[i].x * heads[i].y;
-          more.y += weights[i].y * heads[i].w;
-        }
-        sum = make_float2(sum.x * old.x + quad_sum(more.x), sum.y * old.y + quad_sum(more.y));
-#pragma unroll
-        for (auto& one : x) one = make_float4(one.x * old.x, one.y * old.x, one.z * old.y, one.w * old.y);
+        sum = make_float2(sum.x * old.x, sum.y * old.y);
+        x = make_float4(x.x * old.x, x.y * old.x, x.z * old.y, x.w * old.y);
 #pragma unroll
         for (int i = 0; i < kTogether; ++i) {
-          const float low = __shfl_sync(0xffffffffU, weights[i / 4].x, i % 4, 4);
-          const float high = __shfl_sync(0xffffffffU, weights[i / 4].y, i % 4, 4);
-          add_scaled(x[0], low, high, parts[0][i]);
-          add_scaled(x[1], low, high, parts[1][i]);
+          const float low = ptx::ex2(heads[i].x - pivot.x);
+          const float high = ptx::ex2(heads[i].z - pivot.y);
+          sum.x += low * heads[i].y;
+          sum.y += high * heads[i].w;
+          add_scaled(x, low, high, parts[i]);
         }
       }
-      write(p, piece, tile, x[0], top, sum);
-      if (two) write(p, piece, tile + kMergeWarps, x[1], top, sum);
+      write(p, piece, tile, x, top, sum);
     }
   }
 
@@ -278,7 +228,7 @@ class Merge {
     const std::int64_t token = std::int64_t{piece.rows.first_token} + query;
     const std::int64_t head = row - query * a.num_heads;
     const bool empty = sum == 0.0F && top == -INFINITY;
-    const float factor = empty ? 0.0F : __frcp_rn(sum);
+    const float factor = empty ? 0.0F : 1.0F / sum;
     store_pair(a.out.data, a.out.dtype, token * a.out.stride_token + head * a.out.stride_head + channel,
                make_float2(x.x * factor, x.y * factor));
     if (channel == 0 && a.lse != nullptr) {
@@ -288,7 +238,8 @@ class Merge {
     }
   }
 
-  std::uint32_t warp_, lane_, rank_, size_, slice_tiles_;
+  std::uint32_t warp_ = 0, lane_ = 0, rank_ = 0, size_ = 1, slice_tiles_ = 1;
+  std::uint32_t pieces_ = 0;
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent

@@ -14,10 +14,6 @@ inline constexpr int kMathWarps = 8;
 inline constexpr int kMathThreads = kMathWarps * 32;
 inline constexpr int kLoadWarps = 4;
 inline constexpr int kLoadThreads = kLoadWarps * 32;
-inline constexpr int kMergeWarps = 4;
-inline constexpr int kMergeThreads = kMergeWarps * 32;
-inline constexpr int kThreads = kMathThreads + kLoadThreads + kMergeThreads;  // in this order
-inline constexpr std::uint32_t kPosted = 4;        // pieces on the board: see Shared::posted
 inline constexpr int kUnit = kLoadWarps * kGroup;  // entries of a slot of the ring: one group a load warp
 inline constexpr int kMostUnits = 3;               // of a pass
 inline constexpr int kMostCluster = 8;
@@ -40,8 +36,6 @@ struct Small {
   static constexpr int kWarpWidth = kLatent / kMathWarps;  // output channels of a math warp
   static constexpr int kTiles = kLatent / 8;               // output tiles of 8 channels
   static constexpr int kWarpTiles = kWarpWidth / 8;
-  static constexpr int kTileBits = kLatent == 512 ? 6 : 5;
-  static_assert(1 << kTileBits == kTiles);
 
   static constexpr int kSlots = 4;
   static constexpr int kQueryBox = kRows * 128;
@@ -60,9 +54,9 @@ struct Small {
   static constexpr int kSharesAt = kSumsAt + kMostCluster * kRows * 8;  // weights of the CTAs' results
   static constexpr int kTopAt = kSharesAt + kMostCluster * kRows * 8;   // m of the cluster
   static constexpr int kBarriersAt = kTopAt + kRows * 4;
-  static constexpr int kBarriers = 2 * kSlots + 5;
+  static constexpr int kBarriers = 2 * kSlots + 4;
   static constexpr int kPiecesAt = kBarriersAt + (kBarriers + 1) / 2 * 16;
-  static constexpr int kBytes = kPiecesAt + static_cast<int>(kPosted) * 128 + 16;
+  static constexpr int kBytes = kPiecesAt + 2 * 128 + 16;
   static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && kQueryAt % 1024 == 0);
 };
 
@@ -90,29 +84,22 @@ struct Shared {
   }
   __device__ __forceinline__ float* scores() const { return as<float>(Config::kScoresAt); }
   __device__ __forceinline__ float* shrink() const { return as<float>(Config::kShrinkAt); }
-  /// Piece i on the board. Its place is used again for piece i + kPosted, which is posted once the math warps
-  /// have taken the queries of the piece before that: they have sent piece i + 2 then, so the merge warps are
-  /// through with i.
   __device__ __forceinline__ PostedPiece& posted(std::uint32_t i) const {
-    return *as<PostedPiece>(Config::kPiecesAt + static_cast<int>(i % kPosted) * 128);
+    return *as<PostedPiece>(Config::kPiecesAt + static_cast<int>(i & 1) * 128);
   }
-  __device__ __forceinline__ int* flag() const {
-    return as<int>(Config::kPiecesAt + static_cast<int>(kPosted) * 128);
-  }
+  __device__ __forceinline__ int* flag() const { return as<int>(Config::kPiecesAt + 256); }
 
   // Barriers.
   __device__ __forceinline__ std::uint32_t full(std::uint32_t i) const {
     return at(Config::kBarriersAt) + 8 * i;
   }
   __device__ __forceinline__ std::uint32_t empty(std::uint32_t i) const { return full(Config::kSlots + i); }
-  /// A piece is on the board.
+  /// A piece is posted and its queries are there; its queries are in registers.
   __device__ __forceinline__ std::uint32_t posted_full() const { return full(2 * Config::kSlots); }
-  /// Its queries are in shared memory; in registers.
-  __device__ __forceinline__ std::uint32_t query_full() const { return full(2 * Config::kSlots + 1); }
-  __device__ __forceinline__ std::uint32_t query_empty() const { return full(2 * Config::kSlots + 2); }
+  __device__ __forceinline__ std::uint32_t posted_empty() const { return full(2 * Config::kSlots + 1); }
   /// The cluster's results have come; all of the cluster may send the next ones.
-  __device__ __forceinline__ std::uint32_t received() const { return full(2 * Config::kSlots + 3); }
-  __device__ __forceinline__ std::uint32_t free_to_send() const { return full(2 * Config::kSlots + 4); }
+  __device__ __forceinline__ std::uint32_t received() const { return full(2 * Config::kSlots + 2); }
+  __device__ __forceinline__ std::uint32_t free_to_send() const { return full(2 * Config::kSlots + 3); }
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent

@@ -27,11 +27,6 @@ using kernels::latent::Params;
 
 inline constexpr int kGroup = 8;  // entries
 
-/// log2 of a power of two.
-__device__ __forceinline__ int log2_of(std::int32_t x) {
-  return 31 - __clz(x);
-}
-
 /// Rows first .. first + kRows - 1 of a request, as far as it has them.
 struct RowGroup {
   std::int32_t first_token = 0;  // row of q of the request's first query
@@ -113,7 +108,7 @@ class Walk {
       const std::int32_t index = cluster_ - piece.first_cluster;
       piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
       piece.end = piece.rows.groups;
-      piece.parts = min(p.per_request, (piece.end + p.cluster_size - 1) >> log2_of(p.cluster_size));
+      piece.parts = min(p.per_request, (piece.end + p.cluster_size - 1) >> (31 - __clz(p.cluster_size)));
       piece.from_start = index == 0;
       return index < piece.parts;
     }
@@ -136,22 +131,14 @@ class Walk {
   /// total_, and this cluster's begin_ .. end_.
   __device__ __forceinline__ void share_out(const Params& p) {
     for (std::int32_t b = 0; b < p.attention.num_requests; b += 32) {
-      own_ = groups_of_lane(p, b);
-      own_end_ = own_;
-      total_ += scan_warp(own_end_);
+      std::int32_t x = groups_of_lane(p, b);
+      total_ += scan_warp(x);
     }
     // A cluster with less than a pass of work for each CTA costs more in the merge than it saves.
     used_ = max(1, min(p.clusters, total_ / (p.cluster_size * 4)));
     if (cluster_ >= used_ || total_ == 0) return;
-    each_ = total_ / used_;
-    rest_ = total_ - each_ * used_;
-    begin_ = begin_of(cluster_);
-    end_ = begin_of(cluster_ + 1);
-  }
-
-  /// N c / C without 64 bits: C is at most a few hundred.
-  [[nodiscard]] __device__ __forceinline__ std::int32_t begin_of(std::int32_t cluster) const {
-    return cluster * each_ + cluster * rest_ / used_;
+    begin_ = static_cast<std::int32_t>(std::int64_t{total_} * cluster_ / used_);
+    end_ = static_cast<std::int32_t>(std::int64_t{total_} * (cluster_ + 1) / used_);
   }
 
   __device__ __forceinline__ std::int32_t groups_of_lane(const Params& p, std::int32_t b) const {
@@ -163,17 +150,14 @@ class Walk {
   __device__ __forceinline__ bool find(const Params& p, Piece& piece) {
     std::int32_t before = 0;
     for (std::int32_t b = 0; b < p.attention.num_requests; b += 32) {
-      std::int32_t sum = total_;
-      if (p.attention.num_requests > 32) {  // else the first scan was the whole one
-        own_ = groups_of_lane(p, b);
-        own_end_ = own_;
-        sum = scan_warp(own_end_);
-      }
-      const unsigned beyond = __ballot_sync(0xffffffffU, before + own_end_ > begin_);
+      const std::int32_t own = groups_of_lane(p, b);
+      std::int32_t end = own;
+      const std::int32_t sum = scan_warp(end);
+      const unsigned beyond = __ballot_sync(0xffffffffU, before + end > begin_);
       if (beyond != 0) {
         const int lane = __ffs(static_cast<int>(beyond)) - 1;
         piece.request = b + lane;
-        request_begin_ = before + __shfl_sync(0xffffffffU, own_end_ - own_, lane);
+        request_begin_ = before + __shfl_sync(0xffffffffU, end - own, lane);
         piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
         enter(p, piece);
         return true;
@@ -185,9 +169,7 @@ class Walk {
 
   /// The cluster that group x belongs to: the largest c with N c / C <= x.
   [[nodiscard]] __device__ __forceinline__ std::int32_t owner(std::int32_t x) const {
-    std::int32_t cluster = min(x / each_, used_ - 1);  // not too small, since begin_of(c) >= c each
-    while (begin_of(cluster) > x) --cluster;
-    return cluster;
+    return static_cast<std::int32_t>(((std::int64_t{x} + 1) * used_ - 1) / total_);
   }
 
   __device__ __forceinline__ void enter(const Params& p, Piece& piece) const {
@@ -203,11 +185,8 @@ class Walk {
 
   std::int32_t row_count_, first_row_, cluster_, rank_;
   std::int32_t total_ = 0, used_ = 1;  // groups of all requests; clusters that have some
-  std::int32_t each_ = 1, rest_ = 0;   // total_ = each_ used_ + rest_
   std::int32_t begin_ = 0, end_ = 0;   // this cluster's
-  std::int32_t own_ = 0,
-               own_end_ = 0;  // groups of the lane's request in the last scan, and their sum up to there
-  std::int32_t request_begin_ = 0;  // where the current request's groups begin
+  std::int32_t request_begin_ = 0;     // where the current request's groups begin
 };
 
 /// Slot of part i of a piece's request.
