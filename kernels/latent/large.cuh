@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda-latent, large work (draft header)
+#pragma once
+
+#include "common/check.hpp"
+#include "latent/large_finish.cuh"
+#include "latent/large_load.cuh"
+
+namespace mla::MLA_ARCH_NS::latent {
+
+/// Tokens that belong to no request (padding behind the last one) are empty rows. One warpgroup.
+__device__ __forceinline__ void clear_tail(const LargeParams& p) {
+  const kernels::AttentionParams& a = p.attention;
+  const std::int64_t first = a.cu_seqlens_q[a.num_requests * a.cu_seqlens_stride];
+  const std::int64_t rows = (a.num_tokens - first) * a.num_heads;
+  for (std::int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const std::int64_t token = first + r / a.num_heads;
+    const std::int64_t head = r % a.num_heads;
+    const std::int64_t at = token * a.out.stride_token + head * a.out.stride_head;
+    for (int c = static_cast<int>(threadIdx.x) % 128; c < a.latent; c += 128) {
+      store_from_float(a.out.data, a.out.dtype, at + c, 0.0F);
+    }
+    if (a.lse != nullptr && threadIdx.x % 128 == 0) {
+      a.lse[token * a.lse_stride_token + head * a.lse_stride_head] = -INFINITY;
+    }
+  }
+}
+
+template <class Traits>
+__global__ void __launch_bounds__(kLargeThreads, 1) __cluster_dims__(2, 1, 1)
+    latent_large(const __grid_constant__ LargeParams p, const __grid_constant__ LargeMaps maps) {
+  extern __shared__ __align__(1024) std::byte dynamic[];
+  auto& control = *reinterpret_cast<LargeControl*>(dynamic + kControlAt);
+  const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128, 0);
+  const auto rank = static_cast<int>(ptx::cluster_rank());
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Traits::kSlots; ++i) {
+      ptx::mbarrier_init(ptx::smem(&control.full[i]), 1);
+      ptx::mbarrier_init(ptx::smem(&control.empty[i]), 4 * Traits::kTiles);
+    }
+    ptx::mbarrier_init(ptx::smem(&control.query_full), 3);
+    ptx::mbarrier_init(ptx::smem(&control.query_empty), 8);
+    for (int g = 0; g < 2; ++g) {
+      ptx::mbarrier_init(ptx::smem(&control.exchange_full[g]), 1);
+      ptx::mbarrier_init(ptx::smem(&control.exchange_empty[g]), 4);
+    }
+    ptx::mbarrier_init_fence();
+    ptx::prefetch_map(&maps.latent);
+    ptx::prefetch_map(&maps.rope);
+  }
+  find_range(p, static_cast<std::int32_t>(blockIdx.x / 2), Traits::kRows, control.range);
+  ptx::cluster_arrive();
+  ptx::cluster_wait();
+  const bool work = control.range.range.begin < control.range.range.end;
+  if (group == 2) {
+    ptx::fewer_registers<40>();
+    const int warp = static_cast<int>(threadIdx.x) / 32 - 8;
+    if (warp == 0) {
+      load_keys<Traits>(p, maps, control, ptx::smem(dynamic), rank);
+    } else {
+      load_queries<Traits>(p, control, ptx::smem(dynamic), rank, warp - 1, 3);
+    }
+    clear_tail(p);
+  } else {
+    ptx::more_registers<232>();
+    if (work) {
+      LargeMath<Traits> m(p, control, dynamic, group, rank);
+      attend(m, [&](const Segment& s) { finish_segment(m, s, rank); });
+    }
+  }
+  __syncwarp();
+  ptx::cluster_arrive();  // the other CTA may still write here
+  ptx::cluster_wait();
+}
+
+template <class Traits>
+void launch_large(const LargeParams& p, const LargeMaps& maps, void* stream) {
+  constexpr auto kernel = latent_large<Traits>;
+  MLA_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(kLargeSharedBytes)));
+  const dim3 grid(static_cast<unsigned>(p.clusters) * 2);
+  kernel<<<grid, kLargeThreads, kLargeSharedBytes, static_cast<cudaStream_t>(stream)>>>(p, maps);
+  MLA_CHECK_LAUNCH("latent_large", grid, kLargeThreads, kLargeSharedBytes);
+}
+
+}  // namespace mla::MLA_ARCH_NS::latent
