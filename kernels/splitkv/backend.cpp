@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <numbers>
+#include <optional>
 #include <vector>
 
 #include "common/arch_table.hpp"
@@ -13,8 +14,8 @@
 #include "common/params.hpp"
 #include "common/require.hpp"
 #include "expand/checks.hpp"
+#include "gemm/around.hpp"
 #include "gemm/lt.hpp"
-#include "mla/device_ops.hpp"
 #include "mla/error.hpp"
 #include "splitkv/heuristics.hpp"
 #include "splitkv/table.hpp"
@@ -103,11 +104,7 @@ class SplitkvPlan final : public Plan {
     partial_rows = slots * params.row_groups * variant.rows;
     sums_at = place(partial_rows * 2 * 4);
     partials_at = place(partial_rows * variant.latent * 4);
-    if (s.space != QuerySpace::kHead) return;
-    const std::int64_t rows = tokens * s.dims.num_heads;
-    query_at = place(rows * s.dims.latent_width() * 2);
-    latent_at = place(rows * s.dims.kv_lora_rank * 2);
-    product_at = place(static_cast<std::int64_t>(kernels::lt::kWorkspaceBytes));
+    if (s.space == QuerySpace::kHead) projections.emplace(s, total_);
   }
 
   [[nodiscard]] std::size_t workspace_bytes() const noexcept override {
@@ -128,9 +125,8 @@ class SplitkvPlan final : public Plan {
   const splitkv::Variant& variant;
   splitkv::Params params;  // without the arguments of a call
   std::int64_t partial_rows = 0;
-  std::int64_t tokens = shape.num_tokens();
-  // offsets into the workspace; the last three in head space
-  std::int64_t sums_at = 0, partials_at = 0, query_at = 0, latent_at = 0, product_at = 0;
+  std::int64_t sums_at = 0, partials_at = 0;        // offsets into the workspace
+  std::optional<kernels::Projections> projections;  // head space
 
  private:
   std::int64_t total_ = 0;
@@ -213,37 +209,18 @@ class SplitkvBackend final : public Backend {
   void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
            Stream stream) const override {
     const auto& own = kernels::own_plan<SplitkvPlan>(plan, workspace.size(), kName);
-    kernels::AttentionParams attention = kernels::make_params(own.shape, args);
+    const kernels::AttentionParams attention = kernels::make_params(own.shape, args);
     if (attention.num_tokens == 0) return;
     const kernels::DeviceGuard guard(own.ordinal);
-    if (own.shape.space == QuerySpace::kLatent) {
-      attend(own, attention, workspace, stream);
-      return;
+    const auto run_attention = [&](const kernels::AttentionParams& a) { attend(own, a, workspace, stream); };
+    if (own.projections) {
+      own.projections->run(own.shape, args, attention, workspace, stream, run_attention);
+    } else {
+      run_attention(attention);
     }
-    if (attention.num_tokens > own.tokens) {
-      kernels::refuse(
-          fmt::format("q has {} tokens, but the plan was made for {}", attention.num_tokens, own.tokens));
-    }
-    // The projections around it: q absorbs W_UK, the latent output goes through W_UV.
-    const MlaDims& d = own.shape.dims;
-    const TensorRef query(workspace.data() + own.query_at, own.shape.q_dtype,
-                          {attention.num_tokens, d.num_heads, d.latent_width()});
-    const TensorRef latent(workspace.data() + own.latent_at, own.shape.q_dtype,
-                           {attention.num_tokens, d.num_heads, d.kv_lora_rank});
-    const std::span<std::byte> product_space(workspace.data() + own.product_at, kernels::lt::kWorkspaceBytes);
-    device_ops::absorb_query(d, args.q, args.w_uk, query, product_space, stream);
-    attention.head_space = false;
-    attention.q = packed(query);
-    attention.out = packed(latent);
-    attend(own, attention, workspace, stream);
-    device_ops::up_project_value(d, latent, args.w_uv, args.out, product_space, stream);
   }
 
  private:
-  static kernels::TensorParams packed(const TensorRef& t) {
-    return {t.data, t.dtype, t.stride[0], t.stride[1], 1};
-  }
-
   /// The attention alone, in latent space.
   static void attend(const SplitkvPlan& plan, const kernels::AttentionParams& attention,
                      std::span<std::byte> workspace, Stream stream) {

@@ -8,7 +8,11 @@
 
 #include "common/arch_table.hpp"
 #include "common/fast_divide.hpp"
+#include "latent/counters.hpp"
+#include "latent/heuristics.hpp"
+#include "latent/table.hpp"
 #include "mla/backend.hpp"
+#include "mla/error.hpp"
 #include "splitkv/heuristics.hpp"
 
 namespace {
@@ -80,6 +84,66 @@ TEST(SplitkvRing, FitsTheSharedMemory) {
   EXPECT_EQ(ring(1000, 100, 5000, 2, 20), std::pair(2, 9));
   EXPECT_EQ(ring(1000, 600, 5000, 2, 20), std::pair(1, 6))
       << "with one stage each they would wait for every tile";
+}
+
+using kernels::latent::choose_small;
+using kernels::latent::Clusters;
+using kernels::latent::resident_clusters;
+
+Clusters latent(std::vector<std::int64_t> keys, std::int64_t row_groups = 1, std::int32_t splits = 0) {
+  return choose_small({.keys = keys, .row_groups = row_groups, .splits = splits});
+}
+
+TEST(LatentClusters, OneRequestGetsAsManyAsItsKeysAreWorth) {
+  EXPECT_EQ(latent({1}), (Clusters{8, 1, 1}));
+  EXPECT_EQ(latent({1024}), (Clusters{8, 4, 4}));
+  EXPECT_EQ(latent({8192}), (Clusters{8, 8, 8}));
+  EXPECT_EQ(latent({131072}), (Clusters{8, 15, 15}));
+}
+
+TEST(LatentClusters, AlikeRequestsOwnClustersWhereTheyFillTheWave) {
+  EXPECT_EQ(latent(std::vector<std::int64_t>(3, 32768)), (Clusters{8, 15, 5}));
+  EXPECT_EQ(latent(std::vector<std::int64_t>(30, 4096)), (Clusters{4, 30, 1}));
+  EXPECT_EQ(latent(std::vector<std::int64_t>(8, 4096)).per_request, 0) << "8 of 15 clusters would idle";
+  EXPECT_EQ(latent({100, 9000}).per_request, 0) << "not alike";
+}
+
+TEST(LatentClusters, AreOneWave) {
+  for (const std::int64_t requests : {1, 2, 4, 7, 8, 15, 16, 31, 32, 100, 1000}) {
+    for (const std::int64_t row_groups : {1, 2, 3, 4, 8, 16, 64, 132}) {
+      const Clusters c =
+          latent(std::vector<std::int64_t>(static_cast<std::size_t>(requests), 4096), row_groups);
+      EXPECT_LE(c.count * row_groups, resident_clusters(c.size, 132)) << requests << " " << row_groups;
+      EXPECT_GE(c.count, 1);
+      EXPECT_LE(c.count * row_groups * c.size, kernels::latent::kCountersPerPlan);
+    }
+  }
+  EXPECT_EQ(latent({5000}, 1000), (Clusters{1, 1, 1})) << "more row groups than fit: a CTA each";
+}
+
+TEST(LatentClusters, TakeTheCallersSplits) {
+  EXPECT_EQ(latent({5000, 3}, 1, 1), (Clusters{1, 2, 1}));
+  EXPECT_EQ(latent({5000, 3}, 1, 8), (Clusters{8, 2, 1}));
+  EXPECT_EQ(latent({5000}, 1, 132), (Clusters{8, 17, 17})) << "whole clusters: 136";
+  EXPECT_EQ(latent(std::vector<std::int64_t>(400, 64), 4, 64), (Clusters{8, 400, 1})) << "too many to count";
+}
+
+TEST(LatentCounters, AreAPlacePerWorkspaceAndComeBack) {
+  using kernels::latent::CounterPlaces;
+  std::vector<std::byte> memory(kernels::latent::kMostPlans + 1);
+  {
+    const CounterPlaces one;
+    const CounterPlaces other;
+    const std::int32_t place = one.place_for(&memory[0]);
+    EXPECT_EQ(one.place_for(&memory[0]), place);
+    EXPECT_NE(one.place_for(&memory[1]), place) << "calls with two workspaces may overlap";
+    EXPECT_NE(other.place_for(&memory[0]), place);
+  }
+  const CounterPlaces all;
+  for (std::int32_t i = 0; i < kernels::latent::kMostPlans; ++i) {
+    EXPECT_LT(all.place_for(&memory[static_cast<std::size_t>(i)]), kernels::latent::kMostPlans);
+  }
+  EXPECT_THROW((void)all.place_for(&memory.back()), Error);
 }
 
 // n / d by a product and a shift must be exact for every length and block size; the hard cases are next to

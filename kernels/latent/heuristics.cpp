@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "latent/heuristics.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+#include "latent/table.hpp"
+
+namespace mla::kernels::latent {
+namespace {
+
+constexpr std::int32_t kMostSize = 8;
+constexpr std::int64_t kUnitKeys = 32;  // that a CTA takes at a time
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/// Clusters of eight that a request alone is worth (docs/kernels/cuda-latent.md): each costs the merge its part.
+std::int64_t worth(std::int64_t keys) {
+  if (keys > 9 * 1024) return 15;
+  return std::min<std::int64_t>(8, ceil_div(keys, kMostSize * kUnitKeys));
+}
+
+/// The largest clusters that leave no more of the GPU idle than smaller ones would, to a sixth.
+std::int32_t choose_size(const Work& work, std::int32_t most) {
+  const auto used = [&](std::int32_t size) {
+    return resident_clusters(size, work.num_sms) / work.row_groups * size;
+  };
+  std::int64_t best = 0;
+  for (std::int32_t size = most; size > 0; size /= 2) best = std::max(best, used(size));
+  for (std::int32_t size = most; size > 1; size /= 2) {
+    if (used(size) * 6 >= best * 5 && used(size) > 0) return size;
+  }
+  return 1;
+}
+
+Clusters forced(const Work& work) {
+  const auto requests = static_cast<std::int64_t>(work.keys.size());
+  Clusters c;
+  c.size = std::min<std::int32_t>(
+      kMostSize, static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint32_t>(work.splits))));
+  std::int64_t each = ceil_div(work.splits, c.size);
+  if (each > 1) {  // then parts are counted, and each slice has a counter
+    const std::int64_t slices = requests * work.row_groups * c.size;
+    if (slices > kCountersPerPlan) each = 1;
+  }
+  c.per_request = static_cast<std::int32_t>(each);
+  c.count = static_cast<std::int32_t>(requests * each);
+  return c;
+}
+
+}  // namespace
+
+std::int64_t resident_clusters(std::int64_t size, std::int64_t num_sms) {
+  // Measured on 132 multiprocessors: 66 clusters of 2, 30 of 4, 15 of 8.
+  const std::int64_t of_132 = size == 1 ? 132 : size == 2 ? 66 : size == 4 ? 30 : 15;
+  return std::max<std::int64_t>(1, of_132 * num_sms / 132);
+}
+
+Clusters choose_small(const Work& work) {
+  const auto requests = static_cast<std::int64_t>(work.keys.size());
+  if (requests == 0) return {};
+  if (work.splits > 0) return forced(work);
+  const std::int64_t total = std::accumulate(work.keys.begin(), work.keys.end(), std::int64_t{0});
+  const auto [least, most] = std::minmax_element(work.keys.begin(), work.keys.end());
+
+  Clusters c;
+  c.size = choose_size(work, requests >= 16 ? 4 : kMostSize);
+  const std::int64_t room =
+      std::max<std::int64_t>(1, resident_clusters(c.size, work.num_sms) / work.row_groups);
+  // Own clusters where the requests are alike and (nearly) fill the wave with whole numbers of them.
+  const std::int64_t each = std::min(room / requests, ceil_div(worth(*most) * kMostSize, c.size));
+  const bool alike = *least * 10 >= *most * 9;
+  const bool enough = each > 0 && (each < room / requests || each * requests * 10 >= room * 9);
+  if (alike && enough) {
+    c.per_request = static_cast<std::int32_t>(each);
+    c.count = static_cast<std::int32_t>(each * requests);
+    return c;
+  }
+  c.count = static_cast<std::int32_t>(std::clamp<std::int64_t>(total / (c.size * kUnitKeys), 1, room));
+  return c;
+}
+
+}  // namespace mla::kernels::latent
