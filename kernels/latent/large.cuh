@@ -6,10 +6,10 @@
 #include "latent/large_finish.cuh"
 #include "latent/large_load.cuh"
 
-namespace mla::MLA_ARCH_NS::latent {
+namespace mla::MLA_ARCH_NS::latent::large {
 
 /// Tokens that belong to no request (padding behind the last one) are empty rows. One warpgroup.
-__device__ __forceinline__ void clear_tail(const LargeParams& p) {
+__device__ __forceinline__ void clear_tail(const Call& p) {
   const kernels::AttentionParams& a = p.attention;
   const std::int64_t first = a.cu_seqlens_q[a.num_requests * a.cu_seqlens_stride];
   const std::int64_t rows = (a.num_tokens - first) * a.num_heads;
@@ -26,17 +26,17 @@ __device__ __forceinline__ void clear_tail(const LargeParams& p) {
   }
 }
 
-template <class Traits>
-__global__ void __launch_bounds__(kLargeThreads, 1) __cluster_dims__(2, 1, 1)
-    latent_large(const __grid_constant__ LargeParams p, const __grid_constant__ LargeMaps maps) {
+template <class Config>
+__global__ void __launch_bounds__(kThreads, 1) __cluster_dims__(2, 1, 1)
+    latent_large(const __grid_constant__ Call p, const __grid_constant__ Maps maps) {
   extern __shared__ __align__(1024) std::byte dynamic[];
-  auto& control = *reinterpret_cast<LargeControl*>(dynamic + kControlAt);
+  auto& control = *reinterpret_cast<Control*>(dynamic + kControlAt);
   const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128, 0);
   const auto rank = static_cast<int>(ptx::cluster_rank());
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Traits::kSlots; ++i) {
+    for (int i = 0; i < Config::kSlots; ++i) {
       ptx::mbarrier_init(ptx::smem(&control.full[i]), 1);
-      ptx::mbarrier_init(ptx::smem(&control.empty[i]), 4 * Traits::kTiles);
+      ptx::mbarrier_init(ptx::smem(&control.empty[i]), 4 * Config::kTiles);
     }
     ptx::mbarrier_init(ptx::smem(&control.query_full), 3);
     ptx::mbarrier_init(ptx::smem(&control.query_empty), 8);
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kLargeThreads, 1) __cluster_dims__(2, 1, 1)
     ptx::prefetch_map(&maps.latent);
     ptx::prefetch_map(&maps.rope);
   }
-  find_range(p, static_cast<std::int32_t>(blockIdx.x / 2), Traits::kRows, control.range);
+  find_range(p, static_cast<std::int32_t>(blockIdx.x / 2), Config::kRows, control.range);
   ptx::cluster_arrive();
   ptx::cluster_wait();
   const bool work = control.range.range.begin < control.range.range.end;
@@ -56,15 +56,15 @@ __global__ void __launch_bounds__(kLargeThreads, 1) __cluster_dims__(2, 1, 1)
     ptx::fewer_registers<40>();
     const int warp = static_cast<int>(threadIdx.x) / 32 - 8;
     if (warp == 0) {
-      load_keys<Traits>(p, maps, control, ptx::smem(dynamic), rank);
+      load_keys<Config>(p, maps, control, ptx::smem(dynamic), rank);
     } else {
-      load_queries<Traits>(p, control, ptx::smem(dynamic), rank, warp - 1, 3);
+      load_queries<Config>(p, control, ptx::smem(dynamic), rank, warp - 1, 3);
     }
     clear_tail(p);
   } else {
     ptx::more_registers<232>();
     if (work) {
-      LargeMath<Traits> m(p, control, dynamic, group, rank);
+      Math<Config> m(p, control, dynamic, group, rank);
       attend(m, [&](const Segment& s) { finish_segment(m, s, rank); });
     }
   }
@@ -73,14 +73,20 @@ __global__ void __launch_bounds__(kLargeThreads, 1) __cluster_dims__(2, 1, 1)
   ptx::cluster_wait();
 }
 
-template <class Traits>
-void launch_large(const LargeParams& p, const LargeMaps& maps, void* stream) {
-  constexpr auto kernel = latent_large<Traits>;
+/// cuTensorMapEncodeTiled for 16-bit elements, through the runtime: the driver is not linked. Throws kUnsupported with
+/// `what` if the driver refuses.
+CUtensorMap encode(DType dtype, const void* data, int rank, const cuuint64_t* extents, const cuuint64_t* strides,
+                   const cuuint32_t* box, CUtensorMapSwizzle swizzle);
+Maps make_maps(const Call& p);
+
+template <class Config>
+void launch_call(const Call& p, const Maps& maps, void* stream) {
+  constexpr auto kernel = latent_large<Config>;
   MLA_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(kLargeSharedBytes)));
-  const dim3 grid(static_cast<unsigned>(p.clusters) * 2);
-  kernel<<<grid, kLargeThreads, kLargeSharedBytes, static_cast<cudaStream_t>(stream)>>>(p, maps);
-  MLA_CHECK_LAUNCH("latent_large", grid, kLargeThreads, kLargeSharedBytes);
+                                      static_cast<int>(kSharedBytes)));
+  const dim3 grid(static_cast<unsigned>(p.ranges) * 2);
+  kernel<<<grid, kThreads, kSharedBytes, static_cast<cudaStream_t>(stream)>>>(p, maps);
+  MLA_CHECK_LAUNCH("latent_large", grid, kThreads, kSharedBytes);
 }
 
-}  // namespace mla::MLA_ARCH_NS::latent
+}  // namespace mla::MLA_ARCH_NS::latent::large

@@ -12,14 +12,14 @@
 #include "latent/large_math.cuh"
 #include "ptx/global.cuh"
 
-namespace mla::MLA_ARCH_NS::latent {
+namespace mla::MLA_ARCH_NS::latent::large {
 
 inline constexpr float kLn2 = 0.693147180559945309F;
 
 /// With one tile each warpgroup has the sums over every second block: they meet, and each goes on with 128 of the 256
 /// channels (accumulators 0 .. 63).
-template <class Traits>
-__device__ __forceinline__ void join_groups(LargeMath<Traits>& m) {
+template <class Config>
+__device__ __forceinline__ void join_groups(Math<Config>& m) {
   const int row = m.row();
   float factor[2];
 #pragma unroll
@@ -43,7 +43,7 @@ __device__ __forceinline__ void join_groups(LargeMath<Traits>& m) {
 #pragma unroll
   for (int i = 0; i < 128; ++i) m.out[i] *= factor[i / 2 % 2];
   // Through the exchange buffers: first the upper half of warpgroup 0's channels, then the lower half of 1's.
-  auto* const buffer = reinterpret_cast<float4*>(m.dynamic + Traits::kExchangeAt) + m.thread();
+  auto* const buffer = reinterpret_cast<float4*>(m.dynamic + Config::kExchangeAt) + m.thread();
   const auto give = [&](const float* from) {
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
@@ -80,8 +80,8 @@ __device__ __forceinline__ void join_groups(LargeMath<Traits>& m) {
 }
 
 /// Writes kCount / 2 channels of each of this thread's two rows, from `channel` on; `rows` of the tile exist.
-template <class Traits, int kCount>
-__device__ __forceinline__ void store_rows(LargeMath<Traits>& m, const Segment& s, std::int32_t first_row,
+template <class Config, int kCount>
+__device__ __forceinline__ void store_rows(Math<Config>& m, const Segment& s, std::int32_t first_row,
                                            std::int32_t channel) {
   const kernels::AttentionParams& a = m.p.attention;
   const auto t = static_cast<int>(m.lane() % 4);
@@ -130,13 +130,13 @@ __device__ __forceinline__ void store_rows(LargeMath<Traits>& m, const Segment& 
 }
 
 /// The end of a segment. All threads of both warpgroups.
-template <class Traits>
-__device__ __forceinline__ void finish_segment(LargeMath<Traits>& m, const Segment& s, int rank) {
-  constexpr int kCount = Traits::kTiles == 1 ? 64 : 128;  // accumulators a thread
-  const LargeParams& p = m.p;
+template <class Config>
+__device__ __forceinline__ void finish_segment(Math<Config>& m, const Segment& s, int rank) {
+  constexpr int kCount = Config::kTiles == 1 ? 64 : 128;  // accumulators a thread
+  const Call& p = m.p;
   const kernels::AttentionParams& a = p.attention;
   const int tile_row = m.row();
-  if constexpr (Traits::kTiles == 1) {
+  if constexpr (Config::kTiles == 1) {
     join_groups(m);
   } else {
 #pragma unroll
@@ -147,30 +147,33 @@ __device__ __forceinline__ void finish_segment(LargeMath<Traits>& m, const Segme
   }
   if (!s.whole()) {
     const Range& range = m.control.range.range;
-    const std::int32_t first = range_of(range.total, range.count, s.origin);
-    const std::int32_t parts = range_of(range.total, range.count, s.origin + s.r.blocks - 1) - first + 1;
-    // A range may end one unit and begin another: records 2 c and 2 c + 1.
-    const auto record = [&](std::int32_t part) {
-      return static_cast<std::int64_t>(((2 * (first + part) + (part == 0 ? 1 : 0)) * 2 + rank) * 2 + m.group);
+    const std::int32_t first = range_of(range.total, range.count, s.origin) + range.base;
+    const std::int32_t parts = range_of(range.total, range.count, s.origin + s.r.blocks - 1) + range.base - first + 1;
+    // A range may end one unit and begin another: slots 2 c and 2 c + 1.
+    const auto slot = [&](std::int32_t part) { return 2 * (first + part) + (part == 0 ? 1 : 0); };
+    const auto partial = [&](std::int32_t part) {
+      const std::int32_t record = slot(part) * 4 + rank * 2 + m.group;
+      return reinterpret_cast<float4*>(p.partials) + (record * (kCount / 4 * 128) + static_cast<std::int32_t>(m.thread()));
+    };
+    const auto sums = [&](std::int32_t part) {  // with one tile both warpgroups write the same there
+      return p.sums + ((slot(part) * 2 + rank) * Config::kRows + (Config::kTiles == 2 ? m.group * 64 : 0) + tile_row);
     };
     {
-      const std::int64_t mine = record(static_cast<std::int32_t>(blockIdx.x / 2) - first);
-      float4* const to = reinterpret_cast<float4*>(p.partial_out) + mine * (64 * 256 / 4) + m.thread();
+      const std::int32_t mine = static_cast<std::int32_t>(blockIdx.x / 2) - first;
+      float4* const to = partial(mine);
 #pragma unroll
       for (int i = 0; i < kCount / 4; ++i) {
         __stcg(to + i * 128, make_float4(m.out[4 * i], m.out[4 * i + 1], m.out[4 * i + 2], m.out[4 * i + 3]));
       }
       if (m.lane() % 4 == 0) {
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          __stcg(p.partial_sum + mine * 64 + tile_row + 8 * h, make_float2(m.top[h], m.sum[h]));
-        }
+        for (int h = 0; h < 2; ++h) __stcg(sums(mine) + 8 * h, make_float2(m.top[h], m.sum[h]));
       }
     }
     __threadfence();
     sync_group(m.group);
     if (m.thread() == 0) {
-      std::int32_t* const arrived = p.arrived + record(0);
+      std::int32_t* const arrived = p.counters + (p.per_request > 0 ? range.base / p.per_request : first) * 4 + rank * 2 + m.group;
       const bool last = ptx::atomic_add_acq_rel(arrived, 1) == parts - 1;
       if (last) *arrived = 0;
       m.control.last_arrival[m.group] = last ? 1 : 0;
@@ -182,17 +185,17 @@ __device__ __forceinline__ void finish_segment(LargeMath<Traits>& m, const Segme
     float top[2] = {kLowest, kLowest};
     for (std::int32_t i = 0; i < parts; ++i) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) top[h] = fmaxf(top[h], __ldcg(p.partial_sum + record(i) * 64 + tile_row + 8 * h).x);
+      for (int h = 0; h < 2; ++h) top[h] = fmaxf(top[h], __ldcg(sums(i) + 8 * h).x);
     }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) m.out[i] = 0.0F;
 #pragma unroll 1
     for (std::int32_t i = 0; i < parts; ++i) {
-      const float4* const from = reinterpret_cast<const float4*>(p.partial_out) + record(i) * (64 * 256 / 4) + m.thread();
+      const float4* const from = partial(i);
       float factor[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const float2 part = __ldcg(p.partial_sum + record(i) * 64 + tile_row + 8 * h);
+        const float2 part = __ldcg(sums(i) + 8 * h);
         factor[h] = ptx::ex2(part.x - top[h]);
         sum[h] += factor[h] * part.y;
       }
@@ -216,9 +219,9 @@ __device__ __forceinline__ void finish_segment(LargeMath<Traits>& m, const Segme
   for (int h = 0; h < 2; ++h) factor[h] = m.sum[h] == 0.0F ? 0.0F : 1.0F / m.sum[h];
 #pragma unroll
   for (int i = 0; i < kCount; ++i) m.out[i] *= factor[i / 2 % 2];
-  const std::int32_t first_row = s.group * Traits::kRows + (Traits::kTiles == 2 ? m.group * 64 : 0) + tile_row;
-  store_rows<Traits, kCount>(m, s, first_row, kHalfLatent * rank + (Traits::kTiles == 1 ? m.group * 128 : 0));
-  if (a.lse != nullptr && rank == 0 && m.lane() % 4 == 0 && (Traits::kTiles == 2 || m.group == 0)) {
+  const std::int32_t first_row = s.group * Config::kRows + (Config::kTiles == 2 ? m.group * 64 : 0) + tile_row;
+  store_rows<Config, kCount>(m, s, first_row, kHalfLatent * rank + (Config::kTiles == 1 ? m.group * 128 : 0));
+  if (a.lse != nullptr && rank == 0 && m.lane() % 4 == 0 && (Config::kTiles == 2 || m.group == 0)) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const std::int32_t row = first_row + 8 * h;
@@ -230,4 +233,4 @@ __device__ __forceinline__ void finish_segment(LargeMath<Traits>& m, const Segme
   }
 }
 
-}  // namespace mla::MLA_ARCH_NS::latent
+}  // namespace mla::MLA_ARCH_NS::latent::large

@@ -13,31 +13,31 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 
-namespace mla::MLA_ARCH_NS::latent {
+namespace mla::MLA_ARCH_NS::latent::large {
 
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 
 /// The cache as the copy engine sees it. latent: [blocks][block_size / 8][8 chunks][8 keys][64 channels]; rope:
 /// [blocks][block_size][64 channels].
-struct LargeMaps {
+struct Maps {
   CUtensorMap latent;
   CUtensorMap rope;
 };
 
 /// Fills the ring, block by block, across the borders of segments. A whole warp.
-template <class Traits>
-__device__ __forceinline__ void load_keys(const LargeParams& p, const LargeMaps& maps, LargeControl& control,
+template <class Config>
+__device__ __forceinline__ void load_keys(const Call& p, const Maps& maps, Control& control,
                                           std::uint32_t shared, int rank) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const kernels::CacheParams& cache = p.attention.cache;
   const std::uint64_t policy = ptx::evict_first_policy();
-  const int boxes = kLargeBlock / p.box;  // of a block: 2 or 4
+  const int boxes = kBlock / p.box;  // of a block: 2 or 4
   int slot = 0, segment = 0;
   std::uint32_t parity = 1;
-  for (Walk walk(p, control.range.range, Traits::kRows); walk.more(); walk.next(p, Traits::kRows)) {
+  for (Walk walk(p, control.range.range, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
     Segment& s = control.segments[segment];
     if (lane == 0) {
-      s.r = load_request(p, walk.request, Traits::kRows);
+      s.r = load_request(p, walk.request, Config::kRows);
       s.group = walk.group;
       s.first = walk.first();
       s.last = walk.last();
@@ -47,7 +47,7 @@ __device__ __forceinline__ void load_keys(const LargeParams& p, const LargeMaps&
     __syncwarp();
     segment = (segment + 1) % kSegments;
     std::int32_t page = -1, offset = 0;  // of the box that this lane looks up for the warp
-    const std::int32_t padded = (s.last - s.first + Traits::kStep - 1) / Traits::kStep * Traits::kStep;
+    const std::int32_t padded = (s.last - s.first + Config::kStep - 1) / Config::kStep * Config::kStep;
     for (std::int32_t i = 0; i < padded; ++i) {
       const int turn = i * boxes % 32;
       if (turn == 0) {
@@ -63,7 +63,7 @@ __device__ __forceinline__ void load_keys(const LargeParams& p, const LargeMaps&
       }
       if (lane == 0) ptx::mbarrier_wait(ptx::smem(&control.empty[slot]), parity);
       const std::uint32_t full = ptx::smem(&control.full[slot]);
-      const std::uint32_t tile = shared + Traits::kRingAt + static_cast<std::uint32_t>(slot) * kTileBytes;
+      const std::uint32_t tile = shared + Config::kRingAt + static_cast<std::uint32_t>(slot) * kTileBytes;
       const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
       if (lane == 0) {
         ptx::mbarrier_arrive_expect(full, static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kTileBytes / 64));
@@ -80,7 +80,7 @@ __device__ __forceinline__ void load_keys(const LargeParams& p, const LargeMaps&
                         policy);
         }
       }
-      if (++slot == Traits::kSlots) {
+      if (++slot == Config::kSlots) {
         slot = 0;
         parity ^= 1;
       }
@@ -90,24 +90,24 @@ __device__ __forceinline__ void load_keys(const LargeParams& p, const LargeMaps&
 
 /// Fetches the query rows of every segment: `threads` threads (whole warps), this one being `thread`. Rows past the
 /// request's arrive as zeros.
-template <class Traits>
-__device__ __forceinline__ void load_queries(const LargeParams& p, LargeControl& control, std::uint32_t shared, int rank,
+template <class Config>
+__device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank,
                                              int warp, int warps) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const kernels::TensorParams& q = p.attention.q;
-  const auto* const data = static_cast<const typename Traits::Element*>(q.data);
+  const auto* const data = static_cast<const typename Config::Element*>(q.data);
   std::uint32_t parity = 1;
-  for (Walk walk(p, control.range.range, Traits::kRows); walk.more(); walk.next(p, Traits::kRows)) {
+  for (Walk walk(p, control.range.range, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
     const std::int32_t rows = walk.queries * p.attention.num_heads;
-    const std::int32_t first = walk.group * Traits::kRows;
+    const std::int32_t first = walk.group * Config::kRows;
     const auto row_data = [&](std::int32_t row) {
       row = min(first + row, rows - 1);
       const std::int32_t query = p.by_heads.quotient(row);
       return data + (walk.first_token + query) * q.stride_token + (row - query * p.attention.num_heads) * q.stride_head;
     };
     ptx::mbarrier_wait(ptx::smem(&control.query_empty), parity);
-    for (int eight = warp; eight < Traits::kRows / 8; eight += warps) {
-      const std::uint32_t tile = shared + Traits::kQueryAt + static_cast<std::uint32_t>(eight / 8) * kTileBytes;
+    for (int eight = warp; eight < Config::kRows / 8; eight += warps) {
+      const std::uint32_t tile = shared + Config::kQueryAt + static_cast<std::uint32_t>(eight / 8) * kTileBytes;
       const auto base = static_cast<std::uint32_t>(eight % 8 * 8);
 #pragma unroll 4
       for (std::uint32_t r = 0; r < 8; ++r) {  // a lane has 16 bytes of the latent part of each row
@@ -131,4 +131,4 @@ __device__ __forceinline__ void load_queries(const LargeParams& p, LargeControl&
   }
 }
 
-}  // namespace mla::MLA_ARCH_NS::latent
+}  // namespace mla::MLA_ARCH_NS::latent::large

@@ -15,7 +15,7 @@
 #include "ptx/mbarrier.cuh"
 #include "ptx/wgmma.cuh"
 
-namespace mla::MLA_ARCH_NS::latent {
+namespace mla::MLA_ARCH_NS::latent::large {
 
 #ifndef MLA_QREGS
 #define MLA_QREGS 4
@@ -73,12 +73,12 @@ __device__ unsigned g_trace[2][256][8];
 #endif
 
 /// One warpgroup's 64 rows. The state is what lives in registers across blocks.
-template <class Traits>
-struct LargeMath {
-  using Element = typename Traits::Element;
+template <class Config>
+struct Math {
+  using Element = typename Config::Element;
 
-  const LargeParams& p;
-  LargeControl& control;
+  const Call& p;
+  Control& control;
   std::byte* const dynamic;
   const std::uint32_t shared;
   const int group;  // of the two warpgroups
@@ -90,7 +90,7 @@ struct LargeMath {
   float top[2];  // of rows lane / 4 and + 8: maximum (times scale * log2 e) that the weights refer to
   float sum[2];  // this thread's share of the sum of weights
 
-  __device__ __forceinline__ LargeMath(const LargeParams& params, LargeControl& c, std::byte* bytes, int g, int rank)
+  __device__ __forceinline__ Math(const Call& params, Control& c, std::byte* bytes, int g, int rank)
       : p(params),
         control(c),
         dynamic(bytes),
@@ -105,10 +105,10 @@ struct LargeMath {
     return static_cast<std::int32_t>(thread() / 32 * 16 + lane() / 4);
   }
   __device__ __forceinline__ std::uint32_t tile(int slot) const {
-    return shared + Traits::kRingAt + static_cast<std::uint32_t>(slot) * kTileBytes;
+    return shared + Config::kRingAt + static_cast<std::uint32_t>(slot) * kTileBytes;
   }
   __device__ __forceinline__ std::uint32_t query_tile() const {
-    return shared + Traits::kQueryAt + (Traits::kTiles == 2 ? static_cast<std::uint32_t>(group) * kTileBytes : 0);
+    return shared + Config::kQueryAt + (Config::kTiles == 2 ? static_cast<std::uint32_t>(group) * kTileBytes : 0);
   }
 
   /// Where the other CTA has what stands at `address` here.
@@ -129,12 +129,14 @@ struct LargeMath {
   /// score = this CTA's channels of Q K^T.
   __device__ __forceinline__ void issue_scores(int slot) {
     const std::uint32_t keys = tile(slot);
+    std::uint32_t rows = query_tile();
 #pragma unroll
     for (int s = 0; s < kScoreSteps; ++s) {
       if (s < kQuerySteps) {
         ptx::wgmma_m64n64<Element>(score, query[s < kQuerySteps ? s : 0], key_operand(keys, s), s > 0);
       } else {
-        ptx::wgmma_m64n64<Element>(score, query_operand(query_tile(), s), key_operand(keys, s), s > 0);
+        ptx::keep(rows);  // made early, the descriptors of all steps would fill 24 registers
+        ptx::wgmma_m64n64<Element>(score, query_operand(rows, s), key_operand(keys, s), s > 0);
       }
     }
     ptx::wgmma_commit();
@@ -157,7 +159,7 @@ struct LargeMath {
     const std::uint32_t full = ptx::smem(&control.exchange_full[group]);
     if (thread() == 0) ptx::mbarrier_arrive_expect(full, kExchangeBytes);
     ptx::mbarrier_wait_cluster(ptx::smem(&control.exchange_empty[group]), parity ^ 1);
-    const std::uint32_t to = peer + Traits::kExchangeAt + static_cast<std::uint32_t>(group) * kExchangeBytes + thread() * 16;
+    const std::uint32_t to = peer + Config::kExchangeAt + static_cast<std::uint32_t>(group) * kExchangeBytes + thread() * 16;
     const std::uint32_t peer_full = at_peer(&control.exchange_full[group]);
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -166,7 +168,7 @@ struct LargeMath {
     }
     ptx::mbarrier_wait_cluster(full, parity);
     const auto* const theirs =
-        reinterpret_cast<const float4*>(dynamic + Traits::kExchangeAt + group * kExchangeBytes) + thread();
+        reinterpret_cast<const float4*>(dynamic + Config::kExchangeAt + group * kExchangeBytes) + thread();
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       const float4 x = theirs[i * 128];
@@ -188,7 +190,7 @@ struct LargeMath {
     const std::int32_t rows = s.r.queries * a.num_heads;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const std::int32_t r = s.group * Traits::kRows + (Traits::kTiles == 2 ? group * 64 : 0) + row() + 8 * h;
+      const std::int32_t r = s.group * Config::kRows + (Config::kTiles == 2 ? group * 64 : 0) + row() + 8 * h;
       std::int32_t last = -1, first = 0;  // the rule of kernels/common/visible.cuh
       if (r < rows) {
         last = a.causal ? s.r.keys - s.r.queries + p.by_heads.quotient(r) : s.r.keys - 1;
@@ -208,7 +210,7 @@ struct LargeMath {
   /// Whether every row sees every key of the block at `position`.
   __device__ __forceinline__ bool plain(const Segment& s, std::int32_t position) const {
     const kernels::AttentionParams& a = p.attention;
-    const std::int32_t last = position + kLargeBlock - 1;
+    const std::int32_t last = position + kBlock - 1;
     if (!a.causal) return last < s.r.keys;
     return last <= s.r.keys - s.r.queries && (a.window <= 0 || position >= s.r.keys - a.window || last < a.sink);
   }
@@ -216,9 +218,9 @@ struct LargeMath {
   /// Keys that no query sees may hold anything, and 0 times NaN is NaN: their values become 0.
   __device__ __forceinline__ void clear_unseen(const Segment& s, std::int32_t position, int slot) {
     const Request& r = s.r;
-    const std::int32_t behind = position + kLargeBlock;
+    const std::int32_t behind = position + kBlock;
     if (behind <= r.end && (behind <= r.gap_begin || position >= r.gap_end)) return;
-    for (std::uint32_t i = thread(); i < kLargeBlock * 32; i += 128) {
+    for (std::uint32_t i = thread(); i < kBlock * 32; i += 128) {
       const std::uint32_t key = i / 32;
       const auto at = position + static_cast<std::int32_t>(key);
       if (at < r.end && (at < r.gap_begin || at >= r.gap_end)) continue;
@@ -273,17 +275,17 @@ struct LargeMath {
 };
 
 /// Everything that a warpgroup does: segment by segment, block by block; `finish` takes the result of a segment.
-template <class Traits, class Finish>
-__device__ __forceinline__ void attend(LargeMath<Traits>& m, const Finish& finish) {
-  constexpr int kStep = Traits::kStep;
-  LargeControl& control = m.control;
-  int slot = Traits::kTiles == 1 ? m.group : 0;
+template <class Config, class Finish>
+__device__ __forceinline__ void attend(Math<Config>& m, const Finish& finish) {
+  constexpr int kStep = Config::kStep;
+  Control& control = m.control;
+  int slot = Config::kTiles == 1 ? m.group : 0;
   std::uint32_t parities = 0;  // bit 0: full barriers, 1: exchange, 2: query
   int segment = 0;
   const auto advance = [&] {
     slot += kStep;
-    if (slot >= Traits::kSlots) {
-      slot -= Traits::kSlots;
+    if (slot >= Config::kSlots) {
+      slot -= Config::kSlots;
       parities ^= 1;
     }
   };
@@ -292,12 +294,12 @@ __device__ __forceinline__ void attend(LargeMath<Traits>& m, const Finish& finis
   while (true) {
     wait_full();  // of the first block: the segment is written before it
     const Segment& s = control.segments[segment];
-    const std::int32_t first = s.first + (Traits::kTiles == 1 ? m.group : 0);
+    const std::int32_t first = s.first + (Config::kTiles == 1 ? m.group : 0);
     const std::int32_t steps = (s.last - s.first + kStep - 1) / kStep;
     const auto position = [&](std::int32_t i) { return s.r.position(first + i * kStep); };
     const auto exchange = [&](bool last) {
       // With one tile the buffers serve the meeting of the warpgroups behind the last block, too.
-      m.exchange_scores(parities >> 1 & 1, Traits::kTiles == 1 && last);
+      m.exchange_scores(parities >> 1 & 1, Config::kTiles == 1 && last);
       parities ^= 2;
     };
     const auto weigh = [&](std::int32_t i) {
@@ -365,4 +367,4 @@ __device__ __forceinline__ void attend(LargeMath<Traits>& m, const Finish& finis
   }
 }
 
-}  // namespace mla::MLA_ARCH_NS::latent
+}  // namespace mla::MLA_ARCH_NS::latent::large

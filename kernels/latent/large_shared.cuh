@@ -15,7 +15,7 @@
 #include "ptx/address.cuh"
 #include "ptx/wgmma.cuh"
 
-namespace mla::MLA_ARCH_NS::latent {
+namespace mla::MLA_ARCH_NS::latent::large {
 
 inline constexpr int kHalfLatent = 256;  // channels of a CTA
 inline constexpr int kHalfRope = 32;
@@ -29,7 +29,7 @@ inline constexpr int kSegments = 8;  // more than the slots can hold, those of t
 /// kTiles = 2: the two warpgroups have 64 rows each and both see all blocks. kTiles = 1: they share 64 rows and take
 /// blocks in turn. Query and ring together are five tiles either way.
 template <class Element_, int kTiles_>
-struct LargeTraits {
+struct Traits {
   using Element = Element_;
   static constexpr int kTiles = kTiles_;
   static constexpr int kRows = 64 * kTiles;
@@ -41,7 +41,7 @@ struct LargeTraits {
 };
 
 /// Behind the tiles.
-struct LargeControl {
+struct Control {
   alignas(8) std::uint64_t full[kMostSlots];
   std::uint64_t empty[kMostSlots];
   std::uint64_t query_full, query_empty;
@@ -55,8 +55,8 @@ struct LargeControl {
 };
 
 inline constexpr std::uint32_t kControlAt = 5 * kTileBytes + 2 * kExchangeBytes;
-inline constexpr std::size_t kLargeSharedBytes = kControlAt + sizeof(LargeControl);
-static_assert(kLargeSharedBytes <= 227 * 1024);
+inline constexpr std::size_t kSharedBytes = kControlAt + sizeof(Control);
+static_assert(kSharedBytes <= 227 * 1024);
 
 /// Chunks and k steps of 16 channels: 16 of the latent part, then 2 of the rotary part.
 inline constexpr int kLatentSteps = kHalfLatent / 16;
@@ -80,4 +80,4 @@ __device__ __forceinline__ std::uint64_t value_operand(std::uint32_t tile, int s
   return ptx::advance(ptx::descriptor(tile, 1024, kGroupBytes, ptx::Swizzle::k128), s * 2 * kGroupBytes);
 }
 
-}  // namespace mla::MLA_ARCH_NS::latent
+}  // namespace mla::MLA_ARCH_NS::latent::large

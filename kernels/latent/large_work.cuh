@@ -12,14 +12,20 @@
 #include <cstdint>
 
 #include "common/visible.cuh"
-#include "latent/large.hpp"
+#include "latent/table.hpp"
 
-namespace mla::MLA_ARCH_NS::latent {
+namespace mla::MLA_ARCH_NS::latent::large {
 
-using kernels::latent::kLargeBlock;
-using kernels::latent::LargeParams;
+inline constexpr int kThreads = 384;
+/// Keys of a block, the unit in which work is dealt out.
+inline constexpr std::int32_t kBlock = 64;
 
-inline constexpr int kLargeThreads = 384;
+/// One call. `clusters` and `row_groups` of the frame say how many ranges there are; a range's blocks may belong to any
+/// row group.
+struct Call : kernels::latent::Params {
+  std::int32_t ranges = 1;  // pairs of CTAs launched
+  std::int32_t box = 32;    // keys of a tensor copy: 32, or 16 for page sizes that 32 does not divide
+};
 
 /// What a request's keys are cut into. Blocks that no query sees are left out: with a window there are up to two runs.
 struct Request {
@@ -33,11 +39,11 @@ struct Request {
 
   /// First key of block j.
   __device__ __forceinline__ std::int32_t position(std::int32_t j) const {
-    return kLargeBlock * (j < first_blocks ? j : j - first_blocks + second_block);
+    return kBlock * (j < first_blocks ? j : j - first_blocks + second_block);
   }
 };
 
-__device__ __forceinline__ Request load_request(const LargeParams& p, std::int32_t index, std::int32_t group_rows) {
+__device__ __forceinline__ Request load_request(const Call& p, std::int32_t index, std::int32_t group_rows) {
   const kernels::AttentionParams& a = p.attention;
   Request r;
   r.first_token = a.cu_seqlens_q[index * a.cu_seqlens_stride];
@@ -47,13 +53,13 @@ __device__ __forceinline__ Request load_request(const LargeParams& p, std::int32
   const KeyRuns runs = visible_keys(a, r.keys - r.queries, r.keys - 1, r.keys);
   const bool two = runs.second_begin > 0;
   r.end = two ? runs.second_begin + runs.count - runs.first_end : runs.count;
-  const std::int32_t all = (r.end + kLargeBlock - 1) / kLargeBlock;
+  const std::int32_t all = (r.end + kBlock - 1) / kBlock;
   r.first_blocks = all;
   if (two) {
     r.gap_begin = runs.first_end;
     r.gap_end = runs.second_begin;
-    const std::int32_t sink_blocks = (runs.first_end + kLargeBlock - 1) / kLargeBlock;
-    r.second_block = runs.second_begin / kLargeBlock;
+    const std::int32_t sink_blocks = (runs.first_end + kBlock - 1) / kBlock;
+    r.second_block = runs.second_begin / kBlock;
     if (r.second_block > sink_blocks) {
       r.first_blocks = sink_blocks;
       r.blocks = max(1, sink_blocks + all - r.second_block);
@@ -71,11 +77,12 @@ struct Range {
   std::int32_t origin = 0;              // that unit's first block
   std::int32_t total = 0;               // blocks of all units
   std::int32_t count = 1;               // ranges with work
+  std::int32_t base = 0;                // number of the first of them
 };
 
 /// Scratch of find_range, in shared memory.
 struct RangeScratch {
-  std::int32_t warp_sum[kLargeThreads / 32];
+  std::int32_t warp_sum[kThreads / 32];
   Range range;
 };
 
@@ -88,12 +95,12 @@ __device__ __forceinline__ std::int32_t range_of(std::int32_t total, std::int32_
   return static_cast<std::int32_t>(((std::int64_t{x} + 1) * count - 1) / total);
 }
 
-/// Fills scratch.range for cluster c. All threads of the CTA must call it.
-__device__ __forceinline__ void find_range(const LargeParams& p, std::int32_t c, std::int32_t group_rows,
+/// All blocks laid end to end and shared out evenly.
+__device__ __forceinline__ void share_out(const Call& p, std::int32_t c, std::int32_t group_rows,
                                            RangeScratch& scratch) {
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
   const std::int32_t requests = p.attention.num_requests;
-  const std::int32_t each = (requests + kLargeThreads - 1) / kLargeThreads;
+  const std::int32_t each = (requests + kThreads - 1) / kThreads;
   const std::int32_t first = min(thread * each, requests);
   const std::int32_t last = min(first + each, requests);
   std::int32_t mine = 0;
@@ -109,11 +116,11 @@ __device__ __forceinline__ void find_range(const LargeParams& p, std::int32_t c,
   if (thread % 32 == 31) scratch.warp_sum[thread / 32] = inclusive;
   __syncthreads();
   std::int32_t total = 0;
-  for (int w = 0; w < kLargeThreads / 32; ++w) {
+  for (int w = 0; w < kThreads / 32; ++w) {
     if (w < thread / 32) inclusive += scratch.warp_sum[w];
     total += scratch.warp_sum[w];
   }
-  const std::int32_t count = min(p.clusters, total);
+  const std::int32_t count = min(p.ranges, total);
   const std::int32_t begin = c < count ? range_begin(total, count, c) : 0;
   const std::int32_t end = c < count ? range_begin(total, count, c + 1) : 0;
   if (thread == 0) {
@@ -139,12 +146,40 @@ __device__ __forceinline__ void find_range(const LargeParams& p, std::int32_t c,
   __syncthreads();
 }
 
+/// Where every request has ranges of its own: the same for a request alone or in any batch.
+__device__ __forceinline__ void find_own(const Call& p, std::int32_t c, std::int32_t group_rows, Range& range) {
+  const std::int32_t unit = p.by_per_request.quotient(c);
+  const std::int32_t index = c - unit * p.per_request;
+  range.request = unit / p.row_groups;
+  range.group = unit - range.request * p.row_groups;
+  range.base = unit * p.per_request;
+  const Request r = load_request(p, range.request, group_rows);
+  range.total = r.blocks;
+  range.count = min(p.per_request, r.blocks);
+  if (range.group >= r.groups || index >= range.count) return;  // a longer request has more row groups
+  range.begin = range_begin(range.total, range.count, index);
+  range.end = range_begin(range.total, range.count, index + 1);
+}
+
+/// Fills scratch.range for cluster c. All threads of the CTA must call it.
+__device__ __forceinline__ void find_range(const Call& p, std::int32_t c, std::int32_t group_rows,
+                                           RangeScratch& scratch) {
+  if (threadIdx.x == 0) scratch.range = Range{};
+  __syncthreads();
+  if (p.per_request == 0) {
+    share_out(p, c, group_rows, scratch);
+    return;
+  }
+  if (threadIdx.x == 0) find_own(p, c, group_rows, scratch.range);
+  __syncthreads();
+}
+
 /// Walks over the segments of a range. Few registers: it runs in warps that have 40 of them.
 struct Walk {
   std::int32_t request, group, origin, begin, end;
   std::int32_t first_token = 0, queries = 0, groups = 0, blocks = 1;  // of the request, see Request
 
-  __device__ __forceinline__ Walk(const LargeParams& p, const Range& range, std::int32_t group_rows)
+  __device__ __forceinline__ Walk(const Call& p, const Range& range, std::int32_t group_rows)
       : request(range.request), group(range.group), origin(range.origin), begin(range.begin), end(range.end) {
     if (more()) load(p, group_rows);
   }
@@ -152,7 +187,7 @@ struct Walk {
   /// Blocks first() .. last() - 1 of the unit.
   __device__ __forceinline__ std::int32_t first() const { return begin - origin; }
   __device__ __forceinline__ std::int32_t last() const { return min(blocks, end - origin); }
-  __device__ __forceinline__ void next(const LargeParams& p, std::int32_t group_rows) {
+  __device__ __forceinline__ void next(const Call& p, std::int32_t group_rows) {
     begin = origin + last();
     if (!more()) return;
     origin += blocks;
@@ -165,7 +200,7 @@ struct Walk {
   }
 
  private:
-  __device__ __forceinline__ void load(const LargeParams& p, std::int32_t group_rows) {
+  __device__ __forceinline__ void load(const Call& p, std::int32_t group_rows) {
     const Request r = load_request(p, request, group_rows);
     first_token = r.first_token;
     queries = r.queries;
@@ -185,4 +220,4 @@ struct Segment {
   [[nodiscard]] __device__ __forceinline__ bool whole() const { return first == 0 && last == r.blocks; }
 };
 
-}  // namespace mla::MLA_ARCH_NS::latent
+}  // namespace mla::MLA_ARCH_NS::latent::large

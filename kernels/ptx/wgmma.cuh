@@ -61,6 +61,11 @@ __device__ __forceinline__ void keep(float (&d)[kCount]) {
   for (float& x : d) asm volatile("" : "+f"(x)::"memory");
 }
 
+/// The same for an address: what is made from it is made again, and not kept in registers across a loop.
+__device__ __forceinline__ void keep(std::uint32_t& x) {
+  asm volatile("" : "+r"(x)::"memory");
+}
+
 /// setmaxnreg.inc / .dec: registers a thread of this warpgroup has from here on, a multiple of 8 in 24 .. 240.
 template <int kRegisters>
 __device__ __forceinline__ void more_registers() {
