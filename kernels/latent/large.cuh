@@ -27,50 +27,56 @@ __device__ __forceinline__ void clear_tail(const Call& p) {
 }
 
 template <class Config>
-__global__ void __launch_bounds__(kThreads, 1) __cluster_dims__(2, 1, 1)
+__global__ void __launch_bounds__(kThreads, 1)
     latent_large(const __grid_constant__ Call p, const __grid_constant__ Maps maps) {
   extern __shared__ __align__(1024) std::byte dynamic[];
   auto& control = *reinterpret_cast<Control*>(dynamic + kControlAt);
-  const int group = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128, 0);
-  const auto rank = static_cast<int>(ptx::cluster_rank());
+  const int role = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128, 0);
+  const int rank = Config::kTiles > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Config::kSlots; ++i) {
+    for (int i = 0; i < kSlots; ++i) {
       ptx::mbarrier_init(ptx::smem(&control.full[i]), 1);
-      ptx::mbarrier_init(ptx::smem(&control.empty[i]), 4 * Config::kTiles);
+      ptx::mbarrier_init(ptx::smem(&control.empty[i]), 8 * Config::kTiles);
+      ptx::mbarrier_init(ptx::smem(&control.weights_full[i][0]), 4);
+      ptx::mbarrier_init(ptx::smem(&control.weights_full[i][1]), 4);
     }
     ptx::mbarrier_init(ptx::smem(&control.query_full), 3);
-    ptx::mbarrier_init(ptx::smem(&control.query_empty), 8);
-    for (int g = 0; g < 2; ++g) {
-      ptx::mbarrier_init(ptx::smem(&control.exchange_full[g]), 1);
-      ptx::mbarrier_init(ptx::smem(&control.exchange_empty[g]), 4);
-    }
+    ptx::mbarrier_init(ptx::smem(&control.query_empty), 4);
     ptx::mbarrier_init_fence();
     ptx::prefetch_map(&maps.latent);
     ptx::prefetch_map(&maps.rope);
   }
-  find_range(p, static_cast<std::int32_t>(blockIdx.x / 2), Config::kRows, control.range);
-  ptx::cluster_arrive();
-  ptx::cluster_wait();
+  find_range(p, static_cast<std::int32_t>(blockIdx.x) / Config::kTiles, Config::kRows, control.range);
+  if constexpr (Config::kTiles > 1) {
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+  }
   const bool work = control.range.range.begin < control.range.range.end;
-  if (group == 2) {
+  const std::uint32_t shared = ptx::smem(dynamic);
+  if (role == 0) {
     ptx::fewer_registers<40>();
-    const int warp = static_cast<int>(threadIdx.x) / 32 - 8;
+    const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp == 0) {
-      load_keys<Config>(p, maps, control, ptx::smem(dynamic), rank);
+      KeyLoader<Config>{p, maps, control, shared, rank}.run();
     } else {
-      load_queries<Config>(p, control, ptx::smem(dynamic), rank, warp - 1, 3);
+      load_queries<Config>(p, control, shared, rank, warp - 1, 3);
     }
     clear_tail(p);
+  } else if (role == 1) {
+    ptx::more_registers<136>();
+    if (work) Scores<Config>{p, control, shared, rank}.run();
   } else {
-    ptx::more_registers<232>();
+    ptx::more_registers<168>();
     if (work) {
-      Math<Config> m(p, control, dynamic, group, rank);
-      attend(m, [&](const Segment& s) { finish_segment(m, s, rank); });
+      Values<Config> values{p, control, shared, rank, role - 2};
+      values.run([&](const Segment& s) { finish_segment(values, s); });
     }
   }
-  __syncwarp();
-  ptx::cluster_arrive();  // the other CTA may still write here
-  ptx::cluster_wait();
+  if constexpr (Config::kTiles > 1) {
+    __syncwarp();
+    ptx::cluster_arrive();  // the other CTA may still load and arrive here
+    ptx::cluster_wait();
+  }
 }
 
 /// cuTensorMapEncodeTiled for 16-bit elements, through the runtime: the driver is not linked. Throws kUnsupported with
@@ -84,8 +90,19 @@ void launch_call(const Call& p, const Maps& maps, void* stream) {
   constexpr auto kernel = latent_large<Config>;
   MLA_CHECK_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       static_cast<int>(kSharedBytes)));
-  const dim3 grid(static_cast<unsigned>(p.ranges) * 2);
-  kernel<<<grid, kThreads, kSharedBytes, static_cast<cudaStream_t>(stream)>>>(p, maps);
+  const dim3 grid(static_cast<unsigned>(p.ranges * Config::kTiles));
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim.x = Config::kTiles;
+  cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = kSharedBytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &cluster;
+  config.numAttrs = 1;
+  static_cast<void>(cudaLaunchKernelEx(&config, kernel, p, maps));
   MLA_CHECK_LAUNCH("latent_large", grid, kThreads, kSharedBytes);
 }
 

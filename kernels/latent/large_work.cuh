@@ -16,7 +16,7 @@
 
 namespace mla::MLA_ARCH_NS::latent::large {
 
-inline constexpr int kThreads = 384;
+inline constexpr int kThreads = 512;
 /// Keys of a block, the unit in which work is dealt out.
 inline constexpr std::int32_t kBlock = 64;
 
@@ -34,12 +34,12 @@ struct Request {
   std::int32_t keys = 0;    // new tokens included
   std::int32_t groups = 0;  // of rows; 0 without queries
   std::int32_t blocks = 1;  // of a unit; at least 1, or an empty row would not be written
-  std::int32_t first_blocks = 0, second_block = 0;  // blocks of the first run, and where the second begins
+  std::int32_t first_blocks = 0, skip = 0;  // blocks of the first run, and blocks left out behind them
   std::int32_t end = 0, gap_begin = 0, gap_end = 0;  // keys beyond end and those of the gap are seen by no query
 
   /// First key of block j.
   __device__ __forceinline__ std::int32_t position(std::int32_t j) const {
-    return kBlock * (j < first_blocks ? j : j - first_blocks + second_block);
+    return kBlock * (j < first_blocks ? j : j + skip);
   }
 };
 
@@ -58,15 +58,10 @@ __device__ __forceinline__ Request load_request(const Call& p, std::int32_t inde
   if (two) {
     r.gap_begin = runs.first_end;
     r.gap_end = runs.second_begin;
-    const std::int32_t sink_blocks = (runs.first_end + kBlock - 1) / kBlock;
-    r.second_block = runs.second_begin / kBlock;
-    if (r.second_block > sink_blocks) {
-      r.first_blocks = sink_blocks;
-      r.blocks = max(1, sink_blocks + all - r.second_block);
-      return r;
-    }
+    r.first_blocks = (runs.first_end + kBlock - 1) / kBlock;
+    r.skip = max(0, runs.second_begin / kBlock - r.first_blocks);
   }
-  r.blocks = max(1, all);
+  r.blocks = max(1, all - r.skip);
   return r;
 }
 
@@ -215,7 +210,8 @@ struct Segment {
   std::int32_t group = 0;
   std::int32_t first = 0, last = 0;  // blocks of the unit
   std::int32_t origin = 0;
-  std::int32_t more = 0;  // another segment follows
+  std::int32_t plain_begin = 0, plain_end = 0;  // every row sees every key of these blocks
+  std::int32_t more = 0;                        // another segment follows
 
   [[nodiscard]] __device__ __forceinline__ bool whole() const { return first == 0 && last == r.blocks; }
 };

@@ -40,4 +40,24 @@ __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, 
       : "memory");
 }
 
+/// The same two to every CTA of the cluster whose bit is set in `ctas`: at the same shared address, counted by the
+/// barrier at the same address.
+__device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
+                                                   int c1, int c2, std::uint16_t ctas, std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_"
+      "hint [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "h"(ctas), "l"(policy)
+      : "memory");
+}
+__device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
+                                                   int c1, int c2, int c3, int c4, std::uint16_t ctas,
+                                                   std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_"
+      "hint [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8, %9;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "h"(ctas), "l"(policy)
+      : "memory");
+}
+
 }  // namespace mla::MLA_ARCH_NS::ptx
