@@ -73,6 +73,7 @@ class LatentPlan final : public Plan {
     params.cluster_size = clusters.size;
     params.per_request = clusters.per_request;
     params.by_per_request = kernels::FastDivide(std::max(1, clusters.per_request));
+    params.by_stride = kernels::FastDivide(std::max(1, clusters.per_request) * clusters.size);
     params.by_heads = kernels::FastDivide(s.dims.num_heads);
 
     std::int64_t used = 0;

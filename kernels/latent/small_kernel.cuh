@@ -37,9 +37,8 @@ __device__ __forceinline__ void clear_tail(const Params& p) {
     const std::int64_t token = first + r / a.num_heads;
     const std::int64_t head = r % a.num_heads;
     for (int c = thread * 2; c < a.latent; c += kLoadThreads * 2) {
-      with_type(a.out.data, a.out.dtype, [&](auto* out) {
-        store_pair(out + token * a.out.stride_token + head * a.out.stride_head + c, float2{});
-      });
+      store_pair(a.out.data, a.out.dtype, token * a.out.stride_token + head * a.out.stride_head + c,
+                 float2{});
     }
     if (a.lse != nullptr && thread == 0) {
       a.lse[token * a.lse_stride_token + head * a.lse_stride_head] = -INFINITY;
@@ -49,7 +48,7 @@ __device__ __forceinline__ void clear_tail(const Params& p) {
 
 template <class Config>
 __device__ __forceinline__ void initialise(const Params& p, const Shared<Config>& shared) {
-  for (int i = 0; i < Config::kSlots; ++i) {
+  for (std::uint32_t i = 0; i < Config::kSlots; ++i) {
     ptx::mbarrier_init(shared.full(i), kLoadThreads);
     ptx::mbarrier_init(shared.empty(i), kMathWarps);
   }
@@ -66,22 +65,27 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
     latent_small(const __grid_constant__ Params p) {
   extern __shared__ __align__(1024) std::byte dynamic[];
   const Shared<Config> shared{dynamic};
-  if (threadIdx.x == kMathThreads) initialise(p, shared);
-  __syncthreads();
-  ptx::cluster_arrive();
+  if (threadIdx.x == 0) initialise(p, shared);
   ptx::let_next_launch_start();
   ptx::wait_for_previous_launch();
 
   if (threadIdx.x >= kMathThreads) {
-    Loader<Config>(p, shared).run(p, shared);
+    Loader<Config> loader(p, shared);
+    loader.begin(p);
+    __syncthreads();
+    ptx::
+        cluster_arrive_relaxed();  // initialise() has a fence of its own; a release would be one of the whole GPU
+    loader.run(p, shared);
     clear_tail(p);
     ptx::cp_async_wait<0>();
     ptx::cluster_wait();
     return;
   }
+  __syncthreads();
+  ptx::cluster_arrive_relaxed();
   Math<Config> math;
   Merge<Config> merge;
-  for (std::int32_t i = 0;; ++i) {
+  for (std::uint32_t i = 0;; ++i) {
     ptx::mbarrier_wait(shared.posted_full(), i & 1);
     const PostedPiece& posted = shared.posted(i);
     if (!posted.any) {

@@ -18,29 +18,32 @@ template <class Config>
 class Loader {
  public:
   __device__ __forceinline__ Loader(const Params& p, const Shared<Config>& shared)
-      : warp_(static_cast<int>(threadIdx.x) / 32 - kMathWarps), lane_(static_cast<int>(threadIdx.x) % 32) {
-    const int row = warp_ * kGroup + lane_ / 8;
+      : walk_(kRows, ptx::cluster_rank()), warp_(threadIdx.x / 32 - kMathWarps), lane_(threadIdx.x % 32) {
+    const std::uint32_t row = warp_ * kGroup + lane_ / 8;
     to_[0] = shared.at(Config::kRingAt) + in_box(row, lane_ % 8);
     to_[1] = shared.at(Config::kRingAt) + in_box(row + 4, lane_ % 8);
     rope_bytes_ = lane_ % 8 * 8 < p.attention.rope ? kLane : 0;
   }
 
+  /// What needs no barrier: the first look-up, where it needs no length.
+  __device__ __forceinline__ void begin(const Params& p) {
+    foreseen_ = walk_.foresee(p, piece_);
+    if (foreseen_) look_up(p, piece_, 0);
+  }
+
   /// All pieces of this CTA.
   __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared) {
-    Walk walk(p, kRows, static_cast<std::int32_t>(ptx::cluster_rank()));
-    Piece piece;
-    const bool any = walk.first(p, piece);
-    if (p.per_request > 0 || any) look_up(p, piece, 0);
-    if (!any) {
-      post(p, shared, piece, false);
+    if (!walk_.first(p, piece_)) {
+      post(p, shared, piece_, false);
       return;
     }
+    if (!foreseen_) look_up(p, piece_, 0);
     for (;;) {
-      post(p, shared, piece, true);
-      load(p, shared, piece);
-      if (piece.last) return;
-      walk.next(p, piece);
-      look_up(p, piece, 0);
+      post(p, shared, piece_, true);
+      load(p, shared, piece_);
+      if (piece_.last) return;
+      walk_.next(p, piece_);
+      look_up(p, piece_, 0);
     }
   }
 
@@ -57,7 +60,7 @@ class Loader {
     if (warp_ == 0 && lane_ == 0) {
       PostedPiece& to = shared.posted(pieces_);
       to.piece = piece;
-      to.units = (piece.groups() + kLoadWarps - 1) / kLoadWarps;
+      to.units = (piece.groups(p) + kLoadWarps - 1) / kLoadWarps;
       to.entries = entries_of(piece);
       to.shift = piece.rows.runs.second_begin - piece.rows.runs.first_end;
       to.any = any;
@@ -73,8 +76,8 @@ class Loader {
                                                const Piece& piece) const {
     static_assert(kLoadThreads / 8 == kRows);
     const kernels::AttentionParams& a = p.attention;
-    const int r = static_cast<int>(threadIdx.x) % kLoadThreads / 8;
-    const std::int32_t row = static_cast<std::int32_t>(blockIdx.y) * kRows + r;
+    const std::uint32_t r = threadIdx.x % kLoadThreads / 8;
+    const std::int32_t row = static_cast<std::int32_t>(blockIdx.y * kRows + r);
     const bool there = row < piece.rows.queries * a.num_heads;
     const std::int32_t query = there ? p.by_heads.quotient(row) : 0;
     const std::int64_t token = std::int64_t{piece.rows.first_token} + query;
@@ -94,8 +97,9 @@ class Loader {
   /// is not used; only the table's own width bounds them, so that this need not wait for a length.
   __device__ __forceinline__ void look_up(const Params& p, const Piece& piece, std::int32_t batch) {
     const kernels::CacheParams& cache = p.attention.cache;
-    const std::int32_t group = (4 * batch + lane_ / 8) * kLoadWarps + warp_;
-    const std::int32_t entry = piece.entry(group) + lane_ % 8;
+    const auto group =
+        static_cast<std::int32_t>((4 * static_cast<std::uint32_t>(batch) + lane_ / 8) * kLoadWarps + warp_);
+    const std::int32_t entry = piece.entry(group) + static_cast<std::int32_t>(lane_ % 8);
     const std::int32_t position = piece.rows.runs.position(entry);
     const std::int32_t column = cache.by_block_size.quotient(position);
     offset_ = position - column * cache.block_size;
@@ -105,17 +109,18 @@ class Loader {
   }
 
   __device__ __forceinline__ void load(const Params& p, const Shared<Config>& shared, const Piece& piece) {
-    const std::int32_t units = (piece.groups() + kLoadWarps - 1) / kLoadWarps;
+    const std::int32_t units = (piece.groups(p) + kLoadWarps - 1) / kLoadWarps;
     const std::int32_t entries = entries_of(piece);
     for (std::int32_t unit = 0; unit < units; ++unit, ++loaded_) {
-      const int from_lane = unit % 4 * 8 + lane_ / 8;
+      const int from_lane = (unit & 3) * 8 + static_cast<int>(lane_ / 8);
       const std::int32_t block[2] = {__shfl_sync(0xffffffffU, block_, from_lane),
                                      __shfl_sync(0xffffffffU, block_, from_lane + 4)};
       const std::int32_t offset[2] = {__shfl_sync(0xffffffffU, offset_, from_lane),
                                       __shfl_sync(0xffffffffU, offset_, from_lane + 4)};
-      if (unit % 4 == 3) look_up(p, piece, unit / 4 + 1);
-      const std::int32_t entry = piece.entry(unit * kLoadWarps + warp_) + lane_ / 8;
-      const int slot = static_cast<int>(loaded_ % Config::kSlots);
+      if ((unit & 3) == 3) look_up(p, piece, unit / 4 + 1);
+      const std::int32_t entry = piece.entry(unit * kLoadWarps + static_cast<std::int32_t>(warp_)) +
+                                 static_cast<std::int32_t>(lane_ / 8);
+      const std::uint32_t slot = loaded_ % Config::kSlots;
       if (loaded_ >= Config::kSlots) {
         ptx::mbarrier_wait(shared.empty(slot), (loaded_ / Config::kSlots - 1) & 1);
       }
@@ -133,7 +138,7 @@ class Loader {
   __device__ __forceinline__ void load_row(const Params& p, std::uint32_t to, std::int32_t block,
                                            std::int32_t offset, bool there) const {
     const kernels::CacheParams& cache = p.attention.cache;
-    const std::uint32_t column = static_cast<std::uint32_t>(lane_ % 8 * kLane);
+    const std::uint32_t column = lane_ % 8 * kLane;
     const std::byte* const latent = cache.latent +
                                     std::uint64_t{static_cast<std::uint32_t>(block)} * p.latent_block +
                                     (static_cast<std::uint32_t>(offset) * p.latent_row + column);
@@ -150,12 +155,15 @@ class Loader {
                      rope_bytes);
   }
 
-  int warp_, lane_;
+  Walk walk_;
+  Piece piece_;
+  bool foreseen_ = false;
+  std::uint32_t warp_, lane_;
   std::uint32_t to_[2];
   int rope_bytes_;
   std::int32_t block_ = 0, offset_ = 0;  // of this lane's row of the looked-up units
-  std::int32_t loaded_ = 0;              // units
-  std::int32_t pieces_ = 0;              // posted
+  std::uint32_t loaded_ = 0;             // units
+  std::uint32_t pieces_ = 0;             // posted
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent

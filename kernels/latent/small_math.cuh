@@ -37,8 +37,9 @@ struct Entries {
         end(posted.entries),
         first_end(posted.piece.rows.runs.first_end),
         shift(posted.shift) {}
-  [[nodiscard]] __device__ __forceinline__ std::int32_t at(std::int32_t unit, int row) const {
-    return (base + (unit * kLoadWarps + row / kGroup) * stride) * kGroup + row % kGroup;
+  [[nodiscard]] __device__ __forceinline__ std::int32_t at(std::int32_t unit, std::uint32_t row) const {
+    return (base + (unit * kLoadWarps + static_cast<std::int32_t>(row / kGroup)) * stride) * kGroup +
+           static_cast<std::int32_t>(row % kGroup);
   }
   /// kNone, which no row sees, behind the cluster's last entry.
   [[nodiscard]] __device__ __forceinline__ std::int32_t position(std::int32_t entry) const {
@@ -52,18 +53,17 @@ class Math {
  public:
   static constexpr int kLanes = kMathThreads / kRows;  // threads of a row in the softmax
 
-  __device__ __forceinline__ Math()
-      : warp_(static_cast<int>(threadIdx.x) / 32), lane_(static_cast<int>(threadIdx.x) % 32) {}
+  __device__ __forceinline__ Math() : warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {}
 
-  static __device__ __forceinline__ int row() { return static_cast<int>(threadIdx.x) / kLanes; }
-  static __device__ __forceinline__ int row_lane() { return static_cast<int>(threadIdx.x) % kLanes; }
+  static __device__ __forceinline__ std::uint32_t row() { return threadIdx.x / kLanes; }
+  static __device__ __forceinline__ std::uint32_t row_lane() { return threadIdx.x % kLanes; }
 
   /// Takes the posted piece's queries and works through this CTA's share of it.
   __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared,
                                       const PostedPiece& posted) {
-    const std::int32_t first_row = static_cast<std::int32_t>(blockIdx.y) * kRows;
+    const std::int32_t first_row = static_cast<std::int32_t>(blockIdx.y * kRows);
     const RowGroup& group = posted.piece.rows;
-    sight_ = Sight(p, group, first_row + row());
+    sight_ = Sight(p, group, first_row + static_cast<std::int32_t>(row()));
     const std::int32_t last_row = min(first_row + kRows, group.queries * p.attention.num_heads) - 1;
     alike_ = p.by_heads.quotient(first_row) == p.by_heads.quotient(max(last_row, 0)) || !p.attention.causal;
     find_places(shared);
@@ -75,20 +75,31 @@ class Math {
 
     const std::int32_t units = posted.units;
     for (std::int32_t unit = 0; unit < units;) {
-      const std::int32_t left = units - unit;
       // Passes of three cost less a unit than of two, and those less than of one; four are two of two.
-      if (left == 1) {
-        pass<1>(p, shared, posted, unit);
-        unit += 1;
-      } else if (left == 3) {
-        pass<3>(p, shared, posted, unit);
-        unit += 3;
+      const std::int32_t left = units - unit;
+      const std::int32_t count = left == 1 || left == 3 ? left : 2;
+      if (count == 1) {
+        weigh<1>(p, shared, posted, unit);
+      } else if (count == 2) {
+        weigh<2>(p, shared, posted, unit);
       } else {
-        pass<2>(p, shared, posted, unit);
-        unit += 2;
+        weigh<3>(p, shared, posted, unit);
       }
+      sync_math();
+      if (unit > 0) rescale(shared);
+      if (!alike_) {
+        for (std::int32_t u = 0; u < count; ++u) clear_unshared(p, shared, posted, unit + u);
+      }
+      if (count == 1) {
+        accumulate<1>(shared, unit);
+      } else if (count == 2) {
+        accumulate<2>(shared, unit);
+      } else {
+        accumulate<3>(shared, unit);
+      }
+      unit += count;
     }
-    taken_ += units;
+    taken_ += static_cast<std::uint32_t>(units);
 #pragma unroll
     for (int d = kLanes / 2; d > 0; d /= 2) sum_ += __shfl_xor_sync(0xffffffffU, sum_, d);
   }
@@ -107,17 +118,17 @@ class Math {
  private:
   /// Per piece and not once, so that the merge between pieces has the registers.
   __device__ __forceinline__ void find_places(const Shared<Config>& shared) {
-    const int lane = ptx::lane_now();
+    const auto lane = static_cast<std::uint32_t>(ptx::lane_now());
     // Fragments of K: row of the unit and chunk of the box, by k-step.
-    const int row = lane % 8 + lane / 16 * 8 + warp_ % 2 * 16;
+    const std::uint32_t row = lane % 8 + lane / 16 * 8 + warp_ % 2 * 16;
 #pragma unroll
     for (int k = 0; k < Config::kSteps; ++k) {
-      const int chunk = warp_ / 2 * Config::kSteps * 2 + k * 2 + lane / 8 % 2;
+      const std::uint32_t chunk = warp_ / 2 * Config::kSteps * 2 + k * 2 + lane / 8 % 2;
       key_at_[k] = shared.at(Config::kRingAt) + chunk / 8 * Config::kUnitBox + in_box(row, chunk % 8);
     }
 #pragma unroll
     for (int j = 0; j < Config::kWarpTiles / 2; ++j) {
-      const int chunk = warp_ * Config::kWarpTiles + j * 2 + lane / 16;
+      const std::uint32_t chunk = warp_ * Config::kWarpTiles + j * 2 + lane / 16;
       value_at_[j] = shared.at(Config::kRingAt) + chunk / 8 * Config::kUnitBox + in_box(lane % 16, chunk % 8);
     }
   }
@@ -125,7 +136,7 @@ class Math {
   __device__ __forceinline__ void load_query(const Shared<Config>& shared) {
 #pragma unroll
     for (int k = 0; k < Config::kSteps; ++k) {
-      const int chunk = warp_ / 2 * Config::kSteps * 2 + k * 2 + lane_ / 16;
+      const std::uint32_t chunk = warp_ / 2 * Config::kSteps * 2 + k * 2 + lane_ / 16;
       ptx::ldmatrix_x4(query_[k], shared.at(Config::kQueryAt) + chunk / 8 * Config::kQueryBox +
                                       in_box(lane_ % 16, chunk % 8));
     }
@@ -133,23 +144,23 @@ class Math {
     if (lane_ == 0) ptx::mbarrier_arrive(shared.posted_empty());
   }
 
-  [[nodiscard]] __device__ __forceinline__ int slot(std::int32_t unit) const {
-    return static_cast<int>((taken_ + unit) % Config::kSlots);
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t slot(std::int32_t unit) const {
+    return (taken_ + static_cast<std::uint32_t>(unit)) % Config::kSlots;
   }
 
-  /// Units unit .. unit + kUnits - 1.
+  /// Scores and weights of units unit .. unit + kUnits - 1.
   template <int kUnits>
-  __device__ __forceinline__ void pass(const Params& p, const Shared<Config>& shared,
-                                       const PostedPiece& posted, std::int32_t unit) {
+  __device__ __forceinline__ void weigh(const Params& p, const Shared<Config>& shared,
+                                        const PostedPiece& posted, std::int32_t unit) {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) scores(shared, unit + u, u);
     sync_math();
     softmax<kUnits>(p, shared, posted, unit);
-    sync_math();
-    if (unit > 0) rescale(shared);
-    if (!alike_) {
-      for (int u = 0; u < kUnits; ++u) clear_unshared(p, shared, posted, unit + u);
-    }
+  }
+
+  /// Their share of the output; the ring's slots are free then.
+  template <int kUnits>
+  __device__ __forceinline__ void accumulate(const Shared<Config>& shared, std::int32_t unit) {
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
       values(shared, unit + u, u);
@@ -159,9 +170,9 @@ class Math {
   }
 
   __device__ __forceinline__ void scores(const Shared<Config>& shared, std::int32_t unit, int column) {
-    const std::int32_t count = taken_ + unit;
-    ptx::mbarrier_wait(shared.full(slot(unit)), count / Config::kSlots & 1);
-    const std::uint32_t ring = static_cast<std::uint32_t>(slot(unit) * Config::kSlotBytes);
+    const std::uint32_t count = taken_ + static_cast<std::uint32_t>(unit);
+    ptx::mbarrier_wait(shared.full(slot(unit)), count / Config::kSlots % 2);
+    const std::uint32_t ring = slot(unit) * Config::kSlotBytes;
     float s[2][2][4] = {};  // [8 entries][parity of the k-step: two chains][fragment]
 #pragma unroll
     for (int k = 0; k < Config::kSteps; ++k) {
@@ -185,7 +196,7 @@ class Math {
                                           const PostedPiece& posted, std::int32_t unit) {
     float x[kUnits][2];
     float maximum = maximum_;
-    const int column = row_lane() * 2;
+    const std::uint32_t column = row_lane() * 2;
     const Entries entries(posted);
     const float* from = shared.scores() + row() * Config::kScorePitch + column;
 #pragma unroll
@@ -236,10 +247,9 @@ class Math {
   }
 
   __device__ __forceinline__ void values(const Shared<Config>& shared, std::int32_t unit, int column) {
-    const std::uint32_t ring = static_cast<std::uint32_t>(slot(unit) * Config::kSlotBytes);
-    const std::uint32_t weights =
-        shared.at(Config::kWeightsAt) +
-        static_cast<std::uint32_t>(lane_ % 16 * Config::kWeightPitch + column * kUnit * 2 + lane_ / 16 * 16);
+    const std::uint32_t ring = slot(unit) * Config::kSlotBytes;
+    const std::uint32_t weights = shared.at(Config::kWeightsAt) + lane_ % 16 * Config::kWeightPitch +
+                                  static_cast<std::uint32_t>(column) * kUnit * 2 + lane_ / 16 * 16;
 #pragma unroll
     for (int k = 0; k < kUnit / 16; ++k) {
       std::uint32_t a[4];
@@ -261,7 +271,7 @@ class Math {
                                                  const PostedPiece& posted, std::int32_t unit) const {
     constexpr std::uint32_t kExponent = std::is_same_v<typename Config::T, __nv_bfloat16> ? 0x7f80U : 0x7c00U;
     const RowGroup& group = posted.piece.rows;
-    const std::int32_t first_row = static_cast<std::int32_t>(blockIdx.y) * kRows;
+    const std::int32_t first_row = static_cast<std::int32_t>(blockIdx.y * kRows);
     const Sight earliest(p, group, first_row);
     const Sight latest(p, group, min(first_row + kRows, group.queries * p.attention.num_heads) - 1);
     const Entries entries(posted);
@@ -269,7 +279,7 @@ class Math {
     if (at != Entries::kNone && !(earliest.sees(at) && latest.sees(at))) {
       std::byte* row = shared.base + Config::kRingAt + slot(unit) * Config::kSlotBytes;
       for (int c = 0; c < Config::kWarpTiles; ++c) {
-        const int chunk = warp_ * Config::kWarpTiles + c;
+        const std::uint32_t chunk = warp_ * Config::kWarpTiles + c;
         auto* words =
             reinterpret_cast<std::uint32_t*>(row + chunk / 8 * Config::kUnitBox + in_box(lane_, chunk % 8));
         for (int i = 0; i < kLane / 4; ++i) {
@@ -283,14 +293,14 @@ class Math {
     __syncwarp();
   }
 
-  int warp_, lane_;
+  std::uint32_t warp_, lane_;
   std::uint32_t key_at_[Config::kSteps];
   std::uint32_t value_at_[Config::kWarpTiles / 2];
   std::uint32_t query_[Config::kSteps][4];
   Sight sight_;
   bool alike_ = true;
   float maximum_ = 0.0F, sum_ = 0.0F;
-  std::int32_t taken_ = 0;  // units, before this piece
+  std::uint32_t taken_ = 0;  // units, before this piece
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent

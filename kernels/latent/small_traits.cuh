@@ -22,8 +22,8 @@ inline constexpr int kLane = 16;     // bytes that a copy or a row of ldmatrix m
 
 /// 16-bit rows lie in boxes of 64 channels: 128 bytes a row, whose 16-byte chunks are exclusive-ored with the
 /// row, so that one chunk of eight neighbouring rows touches all banks. Byte offset in a box.
-__device__ __forceinline__ constexpr std::uint32_t in_box(int row, int chunk) {
-  return static_cast<std::uint32_t>(row * 128 + ((chunk ^ (row & 7)) << 4));
+__device__ __forceinline__ constexpr std::uint32_t in_box(std::uint32_t row, std::uint32_t chunk) {
+  return row * 128 + ((chunk ^ (row & 7)) << 4);
 }
 
 template <class Element, int kLatent_>
@@ -78,23 +78,22 @@ struct Shared {
   __device__ __forceinline__ std::uint32_t at(int offset) const {
     return static_cast<std::uint32_t>(__cvta_generic_to_shared(base)) + static_cast<std::uint32_t>(offset);
   }
-  __device__ __forceinline__ std::uint32_t slot(int i) const {
-    return at(Config::kRingAt) + static_cast<std::uint32_t>(i * Config::kSlotBytes);
-  }
   template <class X>
   __device__ __forceinline__ X* as(int offset) const {
     return reinterpret_cast<X*>(base + offset);
   }
   __device__ __forceinline__ float* scores() const { return as<float>(Config::kScoresAt); }
   __device__ __forceinline__ float* shrink() const { return as<float>(Config::kShrinkAt); }
-  __device__ __forceinline__ PostedPiece& posted(int i) const {
-    return *as<PostedPiece>(Config::kPiecesAt + (i & 1) * 128);
+  __device__ __forceinline__ PostedPiece& posted(std::uint32_t i) const {
+    return *as<PostedPiece>(Config::kPiecesAt + static_cast<int>(i & 1) * 128);
   }
   __device__ __forceinline__ int* flag() const { return as<int>(Config::kPiecesAt + 256); }
 
   // Barriers.
-  __device__ __forceinline__ std::uint32_t full(int i) const { return at(Config::kBarriersAt + 8 * i); }
-  __device__ __forceinline__ std::uint32_t empty(int i) const { return full(Config::kSlots + i); }
+  __device__ __forceinline__ std::uint32_t full(std::uint32_t i) const {
+    return at(Config::kBarriersAt) + 8 * i;
+  }
+  __device__ __forceinline__ std::uint32_t empty(std::uint32_t i) const { return full(Config::kSlots + i); }
   /// A piece is posted and its queries are there; its queries are in registers.
   __device__ __forceinline__ std::uint32_t posted_full() const { return full(2 * Config::kSlots); }
   __device__ __forceinline__ std::uint32_t posted_empty() const { return full(2 * Config::kSlots + 1); }

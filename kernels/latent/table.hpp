@@ -21,9 +21,10 @@ enum class Family : std::uint8_t { kSmall, kLarge };
 /// rank, blockIdx.y = row group.
 struct Params {
   AttentionParams attention;
-  float scale_log2 = 1.0F;         // softmax scale * log2(e)
-  FastDivide by_heads;             // row -> query
-  FastDivide by_per_request;       // cluster -> request, where each has its own
+  float scale_log2 = 1.0F;    // softmax scale * log2(e)
+  FastDivide by_heads;        // row -> query
+  FastDivide by_per_request;  // cluster -> request, where each has its own
+  FastDivide by_stride;       // per_request * cluster_size, or cluster_size: from a CTA's group to its next
   std::int32_t table_columns = 0;  // of the block table: look-ups that do not wait for a length stay below
   std::int32_t row_groups = 1;     // of the request with most rows
   std::int32_t clusters = 1;       // of each row group

@@ -18,6 +18,7 @@
 
 #include "common/visible.cuh"
 #include "latent/table.hpp"
+#include "ptx/cluster.cuh"
 
 namespace mla::MLA_ARCH_NS::latent {
 
@@ -61,8 +62,8 @@ struct Piece {
   bool last = true;                // of the cluster's pieces
 
   /// Groups of this CTA.
-  [[nodiscard]] __device__ __forceinline__ std::int32_t groups() const {
-    return base < end ? (end - base - 1) / stride + 1 : 0;
+  [[nodiscard]] __device__ __forceinline__ std::int32_t groups(const Params& p) const {
+    return base < end ? p.by_stride.quotient(end - base - 1) + 1 : 0;
   }
   /// First entry of this CTA's group j.
   [[nodiscard]] __device__ __forceinline__ std::int32_t entry(std::int32_t j) const {
@@ -83,24 +84,30 @@ __device__ __forceinline__ std::int32_t scan_warp(std::int32_t& x) {
 /// A cluster's pieces, one after the other; the same in all lanes of a warp.
 class Walk {
  public:
-  __device__ __forceinline__ Walk(const Params& p, std::int32_t row_count, std::int32_t rank)
+  __device__ __forceinline__ Walk(std::int32_t row_count, std::uint32_t rank)
       : row_count_(row_count),
         first_row_(static_cast<std::int32_t>(blockIdx.y) * row_count),
-        cluster_(static_cast<std::int32_t>(blockIdx.x) / p.cluster_size),
-        rank_(rank) {}
+        cluster_(static_cast<std::int32_t>(ptx::cluster_id())),
+        rank_(static_cast<std::int32_t>(rank)) {}
 
-  /// The first piece; false if there is none (then `piece` may be anything). Where requests have their own
-  /// clusters, `piece.base` and `piece.stride` are known before the lengths are.
+  /// What is known of the first piece before any length is: where requests have their own clusters, which groups it
+  /// has. False if nothing is.
+  __device__ __forceinline__ bool foresee(const Params& p, Piece& piece) const {
+    if (p.per_request == 0) return false;
+    piece.request = p.by_per_request.quotient(cluster_);
+    piece.first_cluster = piece.request * p.per_request;
+    piece.base = (cluster_ - piece.first_cluster) * p.cluster_size + rank_;
+    piece.stride = p.per_request * p.cluster_size;
+    return p.attention.window == 0;
+  }
+
+  /// The first piece, after foresee(); false if there is none (then `piece` may be anything).
   __device__ __forceinline__ bool first(const Params& p, Piece& piece) {
     if (p.per_request > 0) {
-      piece.request = p.by_per_request.quotient(cluster_);
-      const std::int32_t index = cluster_ - piece.request * p.per_request;
-      piece.first_cluster = piece.request * p.per_request;
-      piece.base = index * p.cluster_size + rank_;
-      piece.stride = p.per_request * p.cluster_size;
+      const std::int32_t index = cluster_ - piece.first_cluster;
       piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
       piece.end = piece.rows.groups;
-      piece.parts = min(p.per_request, (piece.end + p.cluster_size - 1) / p.cluster_size);
+      piece.parts = min(p.per_request, (piece.end + p.cluster_size - 1) >> (31 - __clz(p.cluster_size)));
       piece.from_start = index == 0;
       return index < piece.parts;
     }
@@ -213,7 +220,7 @@ struct Sight {
     sink = a.sink;
   }
   [[nodiscard]] __device__ __forceinline__ bool sees(std::int32_t position) const {
-    return position <= last && (position >= first || position < sink);
+    return (position <= last) & ((position >= first) | (position < sink));  // no branches
   }
 };
 

@@ -14,6 +14,13 @@ __device__ __forceinline__ std::uint32_t cluster_rank() {
   return rank;
 }
 
+/// %clusterid.x: this CTA's cluster in the grid's x direction.
+__device__ __forceinline__ std::uint32_t cluster_id() {
+  std::uint32_t id;
+  asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(id));
+  return id;
+}
+
 /// barrier.cluster.arrive.release: all threads of the warp together; what they wrote is visible after the
 /// cluster_wait of the others.
 __device__ __forceinline__ void cluster_arrive() {
