@@ -35,7 +35,8 @@ __device__ __forceinline__ void store_unit(const Values<Config>& m, const Segmen
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         if (exists) {
-          *reinterpret_cast<float2*>(out + 8 * i + 2 * t) = make_float2(m.out[unit][4 * i + 2 * h], m.out[unit][4 * i + 2 * h + 1]);
+          *reinterpret_cast<float2*>(out + 8 * i + 2 * t) =
+              make_float2(m.out[unit][4 * i + 2 * h], m.out[unit][4 * i + 2 * h + 1]);
         }
       }
       continue;
@@ -48,7 +49,8 @@ __device__ __forceinline__ void store_unit(const Values<Config>& m, const Segmen
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         const float* const pair = &m.out[unit][4 * (4 * g + k) + 2 * h];
-        x[k] = a.out.dtype == DType::kBF16 ? ptx::pack<__nv_bfloat16>(pair[0], pair[1]) : ptx::pack<__half>(pair[0], pair[1]);
+        x[k] = a.out.dtype == DType::kBF16 ? ptx::pack<__nv_bfloat16>(pair[0], pair[1])
+                                           : ptx::pack<__half>(pair[0], pair[1]);
       }
 #pragma unroll
       for (int k = 0; k < 4; k += 2) {
@@ -73,12 +75,14 @@ __device__ __forceinline__ bool merge_parts(Values<Config>& m, const Segment& s)
   const Call& p = m.p;
   const Range& range = m.control.range.range;
   const std::int32_t first = range_of(range.total, range.count, s.origin) + range.base;
-  const std::int32_t parts = range_of(range.total, range.count, s.origin + s.r.blocks - 1) + range.base - first + 1;
+  const std::int32_t parts =
+      range_of(range.total, range.count, s.origin + s.r.blocks - 1) + range.base - first + 1;
   // A range may end one unit and begin another: slots 2 c and 2 c + 1.
   const auto slot = [&](std::int32_t part) { return 2 * (first + part) + (part == 0 ? 1 : 0); };
   const auto partial = [&](std::int32_t part) {
     const std::int32_t index = (slot(part) * Config::kTiles + m.rank) * 2 + m.half;
-    return reinterpret_cast<float4*>(p.partials) + (index * (64 * kHalf / 4) + static_cast<std::int32_t>(m.thread()));
+    return reinterpret_cast<float4*>(p.partials) +
+           (index * (64 * kHalf / 4) + static_cast<std::int32_t>(m.thread()));
   };
   const auto sums = [&](std::int32_t part) {  // both halves write the same there
     return p.sums + ((slot(part) * Config::kTiles + m.rank) * 64 + m.row());
@@ -99,8 +103,9 @@ __device__ __forceinline__ bool merge_parts(Values<Config>& m, const Segment& s)
   __threadfence();
   m.sync();
   if (m.thread() == 0) {
-    std::int32_t* const arrived = p.counters + ((p.per_request > 0 ? range.base / p.per_request : first) * Config::kTiles +
-                                                m.rank) * 2 + m.half;
+    std::int32_t* const arrived =
+        p.counters +
+        ((p.per_request > 0 ? range.base / p.per_request : first) * Config::kTiles + m.rank) * 2 + m.half;
     const bool last = ptx::atomic_add_acq_rel(arrived, 1) == parts - 1;
     if (last) *arrived = 0;
     m.control.last_arrival[m.half] = last ? 1 : 0;
@@ -164,7 +169,8 @@ __device__ __forceinline__ void finish_segment(Values<Config>& m, const Segment&
       const std::int32_t row = first_row + 8 * h;
       if (row >= s.r.queries * a.num_heads) continue;
       const std::int32_t query = m.p.by_heads.quotient(row);
-      a.lse[(s.r.first_token + query) * a.lse_stride_token + (row - query * a.num_heads) * a.lse_stride_head] =
+      a.lse[(s.r.first_token + query) * a.lse_stride_token +
+            (row - query * a.num_heads) * a.lse_stride_head] =
           m.sum[h] == 0.0F ? -INFINITY : (m.top[h] + log2f(m.sum[h])) * kLn2;
     }
   }

@@ -36,6 +36,8 @@ struct KeyLoader {
   const std::uint64_t policy = ptx::evict_first_policy();
   std::int32_t page = -1, offset = 0;  // of the box that this lane looks up for the warp
 
+  static constexpr auto kAllCtas = static_cast<std::uint16_t>((1U << Config::kTiles) - 1);
+
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
   __device__ __forceinline__ void open_segment(Segment& s, const Walk& walk) const {
@@ -68,25 +70,50 @@ struct KeyLoader {
     }
   }
 
-  /// Block `turn` of those looked up, into a slot: the boxes that are this CTA's to load, to all CTAs of the cluster.
-  __device__ __forceinline__ void load(int turn, int boxes, std::uint32_t tile, std::uint32_t full) const {
-    constexpr auto kAll = static_cast<std::uint16_t>((1U << Config::kTiles) - 1);
-#pragma unroll 1
-    for (int x = Config::kTiles == 1 ? 0 : rank; x < boxes; x += Config::kTiles) {
-      const std::int32_t at_page = __shfl_sync(kAllLanes, page, turn + x);
-      const std::int32_t at_offset = __shfl_sync(kAllLanes, offset, turn + x);
-      if (lane() != 0 || at_page < 0) continue;
-      const auto row = static_cast<std::uint32_t>(x * p.box);
-      const std::uint32_t latent = tile + row * (kLatent * 2), rope = tile + kRopeAt + row * (kRope * 2);
+  /// Waits until 32 keys of a slot may be written over.
+  __device__ __forceinline__ void wait_empty(int slot, int half, std::uint32_t parity) const {
+    if (lane() == 0) {
       if constexpr (Config::kTiles == 1) {
-        ptx::tma_load(latent, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, policy);
-        ptx::tma_load(rope, &maps.rope, full, 0, at_offset, at_page, policy);
+        ptx::mbarrier_wait(ptx::smem(&control.empty[slot][half]), parity);
       } else {
-        ptx::tma_load_multicast(latent, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, kAll, policy);
-        ptx::tma_load_multicast(rope, &maps.rope, full, 0, at_offset, at_page, kAll, policy);
+        ptx::mbarrier_wait_cluster(ptx::smem(&control.empty[slot][half]), parity);
       }
     }
     __syncwarp();
+  }
+
+  /// Boxes begin .. end - 1 of the block whose boxes start at lane `turn`, those that are this CTA's to load, to all CTAs
+  /// of the cluster.
+  template <class Issue>
+  __device__ __forceinline__ void load(int turn, int begin, int end, const Issue& issue) const {
+#pragma unroll 1
+    for (int x = begin + (Config::kTiles == 1 ? 0 : rank); x < end; x += Config::kTiles) {
+      const std::int32_t at_page = __shfl_sync(kAllLanes, page, turn + x);
+      const std::int32_t at_offset = __shfl_sync(kAllLanes, offset, turn + x);
+      if (lane() == 0 && at_page >= 0) issue(static_cast<std::uint32_t>(x * p.box), at_offset, at_page);
+      __syncwarp();
+    }
+  }
+  __device__ __forceinline__ void load_latent(int turn, int begin, int end, std::uint32_t tile,
+                                              std::uint32_t full) const {
+    load(turn, begin, end, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
+      const std::uint32_t to = tile + row * (kLatent * 2);
+      if constexpr (Config::kTiles == 1) {
+        ptx::tma_load(to, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, policy);
+      } else {
+        ptx::tma_load_multicast(to, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, kAllCtas, policy);
+      }
+    });
+  }
+  __device__ __forceinline__ void load_rope(int turn, int end, std::uint32_t tile, std::uint32_t full) const {
+    load(turn, 0, end, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
+      const std::uint32_t to = tile + kRopeAt + row * (kRope * 2);
+      if constexpr (Config::kTiles == 1) {
+        ptx::tma_load(to, &maps.rope, full, 0, at_offset, at_page, policy);
+      } else {
+        ptx::tma_load_multicast(to, &maps.rope, full, 0, at_offset, at_page, kAllCtas, policy);
+      }
+    });
   }
 
   __device__ __forceinline__ void run() {
@@ -104,15 +131,16 @@ struct KeyLoader {
         if (turn == 0) look_up(s, walk.request, s.first + i, boxes);
         const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
         const std::uint32_t full = ptx::smem(&control.full[slot]);
+        const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
+        wait_empty(slot, 0, parity);
         if (lane() == 0) {
-          if constexpr (Config::kTiles == 1) {
-            ptx::mbarrier_wait(ptx::smem(&control.empty[slot]), parity);
-          } else {
-            ptx::mbarrier_wait_cluster(ptx::smem(&control.empty[slot]), parity);
-          }
-          ptx::mbarrier_arrive_expect(full, static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kSlotBytes / 64));
+          ptx::mbarrier_arrive_expect(full,
+                                      static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kSlotBytes / 64));
         }
-        load(turn, boxes, shared + static_cast<std::uint32_t>(slot) * kSlotBytes, full);
+        load_latent(turn, 0, boxes / 2, tile, full);
+        wait_empty(slot, 1, parity);
+        load_latent(turn, boxes / 2, boxes, tile, full);
+        load_rope(turn, boxes, tile, full);  // where the weights of all keys were
         if (++slot == kSlots) {
           slot = 0;
           parity ^= 1;
@@ -125,8 +153,8 @@ struct KeyLoader {
 /// Fetches the query rows of every segment; `warps` warps, this one being `warp`. Rows past the request's arrive as
 /// zeros.
 template <class Config>
-__device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank, int warp,
-                                             int warps) {
+__device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank,
+                                             int warp, int warps) {
   const auto lane = static_cast<std::uint32_t>(threadIdx.x) % 32;
   const kernels::TensorParams& q = p.attention.q;
   const auto* const data = static_cast<const typename Config::Element*>(q.data);

@@ -77,7 +77,8 @@ struct Scores {
 
   /// score -> weights in the slot's rotary part, in two halves so that the values can start on the first.
   __device__ __forceinline__ void weigh(int slot, bool last) {
-    const std::uint32_t to = shared + static_cast<std::uint32_t>(slot) * kSlotBytes + kRopeAt + row() * 128 + lane() % 4 * 4;
+    const std::uint32_t to =
+        shared + static_cast<std::uint32_t>(slot) * kSlotBytes + kRopeAt + row() * 128 + lane() % 4 * 4;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float most = score[2 * h];
@@ -145,7 +146,8 @@ struct Scores {
     int slot = 0, segment = 0;
     std::uint32_t parity = 0, query_parity = 0;
     while (true) {
-      ptx::mbarrier_wait(ptx::smem(&control.full[slot]), parity);  // the segment is written before its first block
+      ptx::mbarrier_wait(ptx::smem(&control.full[slot]),
+                         parity);  // the segment is written before its first block
       const Segment& s = control.segments[segment];
       const std::int32_t first = s.first, steps = s.last - first;
       const std::int32_t plain_begin = s.plain_begin, plain_end = s.plain_end;

@@ -21,9 +21,9 @@ namespace mla::MLA_ARCH_NS::latent::large {
 inline constexpr int kLatent = 512, kRope = 64;
 inline constexpr int kHalf = 256;  // latent channels of a warpgroup that multiplies values
 inline constexpr int kSlots = 2;
-inline constexpr std::uint32_t kChunkBytes = 64 * 128;                // 64 rows, 64 channels
-inline constexpr std::uint32_t kGroupBytes = 8 * kLatent * 2;         // 8 keys of a slot
-inline constexpr std::uint32_t kRopeAt = 8 * kChunkBytes;             // in a slot
+inline constexpr std::uint32_t kChunkBytes = 64 * 128;         // 64 rows, 64 channels
+inline constexpr std::uint32_t kGroupBytes = 8 * kLatent * 2;  // 8 keys of a slot
+inline constexpr std::uint32_t kRopeAt = 8 * kChunkBytes;      // in a slot
 inline constexpr std::uint32_t kSlotBytes = kRopeAt + kChunkBytes;
 inline constexpr std::uint32_t kQueryAt = kSlots * kSlotBytes;
 inline constexpr std::uint32_t kControlAt = kQueryAt + 9 * kChunkBytes;
@@ -40,9 +40,9 @@ struct Traits {
 
 /// Behind the tiles.
 struct Control {
-  alignas(8) std::uint64_t full[kSlots];     // keys are here
-  std::uint64_t empty[kSlots];               // both halves of the values have been multiplied
-  std::uint64_t weights_full[kSlots][2];     // of the first and of the last 32 keys
+  alignas(8) std::uint64_t full[kSlots];  // keys are here
+  std::uint64_t empty[kSlots][2];  // the values of the first and of the last 32 keys have been multiplied
+  std::uint64_t weights_full[kSlots][2];  // of the first and of the last 32 keys
   std::uint64_t query_full, query_empty;
   Segment segments[kSegments];
   float factor[kSlots][64];  // what the sums so far must be multiplied with, a row
@@ -57,12 +57,14 @@ static_assert(kSharedBytes <= 227 * 1024);
 
 /// Channels 16 s .. 16 s + 15 of the query, s from 0 to 35.
 __device__ __forceinline__ std::uint64_t query_operand(std::uint32_t query, int s) {
-  return ptx::advance(ptx::descriptor(query, 16, 1024, ptx::Swizzle::k128), (s / 4) * kChunkBytes + (s % 4) * 32);
+  return ptx::advance(ptx::descriptor(query, 16, 1024, ptx::Swizzle::k128),
+                      (s / 4) * kChunkBytes + (s % 4) * 32);
 }
 /// The same of the keys of a slot.
 __device__ __forceinline__ std::uint64_t key_operand(std::uint32_t slot, int s) {
   if (s < kLatent / 16) {
-    return ptx::advance(ptx::descriptor(slot, 16, kGroupBytes, ptx::Swizzle::k128), (s / 4) * 1024 + (s % 4) * 32);
+    return ptx::advance(ptx::descriptor(slot, 16, kGroupBytes, ptx::Swizzle::k128),
+                        (s / 4) * 1024 + (s % 4) * 32);
   }
   return ptx::advance(ptx::descriptor(slot, 16, 1024, ptx::Swizzle::k128), kRopeAt + (s % 4) * 32);
 }
@@ -72,8 +74,9 @@ __device__ __forceinline__ std::uint64_t weight_operand(std::uint32_t slot, int 
 }
 /// Latent channels of keys 16 s .. 16 s + 15 as V, from chunk `chunk` on.
 __device__ __forceinline__ std::uint64_t value_operand(std::uint32_t slot, int s, int chunk) {
-  return ptx::advance(ptx::descriptor(slot + static_cast<std::uint32_t>(chunk) * 1024, 1024, kGroupBytes, ptx::Swizzle::k128),
-                      s * 2 * kGroupBytes);
+  return ptx::advance(
+      ptx::descriptor(slot + static_cast<std::uint32_t>(chunk) * 1024, 1024, kGroupBytes, ptx::Swizzle::k128),
+      s * 2 * kGroupBytes);
 }
 
 }  // namespace mla::MLA_ARCH_NS::latent::large

@@ -44,7 +44,8 @@ struct Values {
   }
 
   /// Keys that no query sees may hold anything, and 0 times NaN is NaN: their values become 0.
-  __device__ __forceinline__ void clear_unseen(const Segment& s, std::int32_t position, std::uint32_t slot) const {
+  __device__ __forceinline__ void clear_unseen(const Segment& s, std::int32_t position,
+                                               std::uint32_t slot) const {
     const Request& r = s.r;
     const std::int32_t behind = position + kBlock;
     if (behind <= r.end && (behind <= r.gap_begin || position >= r.gap_end)) return;
@@ -83,10 +84,10 @@ struct Values {
     ptx::wgmma_commit();
   }
 
-  /// One arrival of this warp at the slot's barrier in every CTA of the cluster.
-  __device__ __forceinline__ void release(int slot) const {
+  /// One arrival of this warp, for 32 keys of the slot, in every CTA of the cluster.
+  __device__ __forceinline__ void release(int slot, int keys) const {
     __syncwarp();
-    const std::uint32_t empty = ptx::smem(&control.empty[slot]);
+    const std::uint32_t empty = ptx::smem(&control.empty[slot][keys]);
     if constexpr (Config::kTiles == 1) {
       if (lane() == 0) ptx::mbarrier_arrive(empty);
     } else {
@@ -100,7 +101,8 @@ struct Values {
     int slot = 0, segment = 0;
     std::uint32_t parity = 0;
     while (true) {
-      ptx::mbarrier_wait(ptx::smem(&control.full[slot]), parity);  // the segment is written before its first block
+      ptx::mbarrier_wait(ptx::smem(&control.full[slot]),
+                         parity);  // the segment is written before its first block
       const Segment& s = control.segments[segment];
       const std::int32_t first = s.first, steps = s.last - first;
 #pragma unroll
@@ -118,6 +120,8 @@ struct Values {
         issue(tile, 0);
         ptx::mbarrier_wait(ptx::smem(&control.weights_full[slot][1]), parity);
         issue(tile, 1);
+        ptx::wgmma_wait<1>();
+        release(slot, 0);  // so that the next block's first half is on its way early
         ptx::wgmma_wait<0>();
         ptx::keep(out[0]);
         ptx::keep(out[1]);
@@ -128,7 +132,7 @@ struct Values {
             sum[h] = control.sum[slot][row() + 8 * h];
           }
         }
-        release(slot);
+        release(slot, 1);
         if (++slot == kSlots) {
           slot = 0;
           parity ^= 1;

@@ -31,11 +31,12 @@ struct Call : kernels::latent::Params {
 struct Request {
   std::int32_t first_token = 0;  // row of q of its first query
   std::int32_t queries = 0;
-  std::int32_t keys = 0;    // new tokens included
-  std::int32_t groups = 0;  // of rows; 0 without queries
-  std::int32_t blocks = 1;  // of a unit; at least 1, or an empty row would not be written
+  std::int32_t keys = 0;                    // new tokens included
+  std::int32_t groups = 0;                  // of rows; 0 without queries
+  std::int32_t blocks = 1;                  // of a unit; at least 1, or an empty row would not be written
   std::int32_t first_blocks = 0, skip = 0;  // blocks of the first run, and blocks left out behind them
-  std::int32_t end = 0, gap_begin = 0, gap_end = 0;  // keys beyond end and those of the gap are seen by no query
+  std::int32_t end = 0, gap_begin = 0,
+               gap_end = 0;  // keys beyond end and those of the gap are seen by no query
 
   /// First key of block j.
   __device__ __forceinline__ std::int32_t position(std::int32_t j) const {
@@ -92,7 +93,7 @@ __device__ __forceinline__ std::int32_t range_of(std::int32_t total, std::int32_
 
 /// All blocks laid end to end and shared out evenly.
 __device__ __forceinline__ void share_out(const Call& p, std::int32_t c, std::int32_t group_rows,
-                                           RangeScratch& scratch) {
+                                          RangeScratch& scratch) {
   const auto thread = static_cast<std::int32_t>(threadIdx.x);
   const std::int32_t requests = p.attention.num_requests;
   const std::int32_t each = (requests + kThreads - 1) / kThreads;
@@ -142,7 +143,8 @@ __device__ __forceinline__ void share_out(const Call& p, std::int32_t c, std::in
 }
 
 /// Where every request has ranges of its own: the same for a request alone or in any batch.
-__device__ __forceinline__ void find_own(const Call& p, std::int32_t c, std::int32_t group_rows, Range& range) {
+__device__ __forceinline__ void find_own(const Call& p, std::int32_t c, std::int32_t group_rows,
+                                         Range& range) {
   const std::int32_t unit = p.by_per_request.quotient(c);
   const std::int32_t index = c - unit * p.per_request;
   range.request = unit / p.row_groups;

@@ -23,18 +23,4 @@ __device__ __forceinline__ std::uint32_t pack(float low, float high) {
   return pair;
 }
 
-/// The two floats of a pair, exactly.
-template <class T>
-__device__ __forceinline__ void unpack(std::uint32_t pair, float& low, float& high) {
-  static_assert(std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>);
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    low = __uint_as_float(pair << 16);
-    high = __uint_as_float(pair & 0xffff0000U);
-  } else {
-    const float2 both = __half22float2(*reinterpret_cast<const __half2*>(&pair));
-    low = both.x;
-    high = both.y;
-  }
-}
-
 }  // namespace mla::MLA_ARCH_NS::ptx

@@ -21,8 +21,8 @@ __device__ __forceinline__ void prefetch_map(const void* map) {
 }
 
 /// cp.async.bulk.tensor.3d global to shared of this CTA; the bytes count at `barrier`.
-__device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0, int c1,
-                                         int c2, std::uint64_t policy) {
+__device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
+                                         int c1, int c2, std::uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
       "[%1, {%3, %4, %5}], [%2], %6;" ::"r"(shared),
@@ -31,8 +31,8 @@ __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, 
 }
 
 /// The same for five dimensions.
-__device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0, int c1,
-                                         int c2, int c3, int c4, std::uint64_t policy) {
+__device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
+                                         int c1, int c2, int c3, int c4, std::uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
       "[%1, {%3, %4, %5, %6, %7}], [%2], %8;" ::"r"(shared),
@@ -42,19 +42,22 @@ __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, 
 
 /// The same two to every CTA of the cluster whose bit is set in `ctas`: at the same shared address, counted by the
 /// barrier at the same address.
-__device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
-                                                   int c1, int c2, std::uint16_t ctas, std::uint64_t policy) {
+__device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const void* map,
+                                                   std::uint32_t barrier, int c0, int c1, int c2,
+                                                   std::uint16_t ctas, std::uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_"
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster."
+      "L2::cache_"
       "hint [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "h"(ctas), "l"(policy)
       : "memory");
 }
-__device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
-                                                   int c1, int c2, int c3, int c4, std::uint16_t ctas,
-                                                   std::uint64_t policy) {
+__device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const void* map,
+                                                   std::uint32_t barrier, int c0, int c1, int c2, int c3,
+                                                   int c4, std::uint16_t ctas, std::uint64_t policy) {
   asm volatile(
-      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_"
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster."
+      "L2::cache_"
       "hint [%0], [%1, {%3, %4, %5, %6, %7}], [%2], %8, %9;" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4), "h"(ctas), "l"(policy)
       : "memory");
