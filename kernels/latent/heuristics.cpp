@@ -116,9 +116,9 @@ Clusters choose_large(const Work& work, std::int32_t size) {
 }
 
 bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms) {
+  if (rows <= 32) return false;  // at least half of its products would be padding
   std::int64_t blocks = 0;
   for (const std::int64_t n : keys) blocks += ceil_div(n, kLargeBlock);
-  if (rows <= 32) return blocks >= num_sms * 24;  // three quarters of its products are padding
   return blocks * ceil_div(rows, 64) >= num_sms * 4;
 }
 

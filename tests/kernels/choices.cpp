@@ -162,8 +162,7 @@ TEST(LatentLarge, IsForWorkThatFillsTheGpu) {
   EXPECT_TRUE(prefers_large(alike(32, 4096), 128, 132));
   EXPECT_TRUE(prefers_large(alike(32, 4096), 64, 132));
   EXPECT_FALSE(prefers_large(alike(1, 8192), 128, 132));
-  EXPECT_FALSE(prefers_large(alike(32, 1024), 16, 132)) << "padding to 64 rows costs more than it saves";
-  EXPECT_TRUE(prefers_large(alike(128, 4096), 16, 132));
+  EXPECT_FALSE(prefers_large(alike(128, 8192), 32, 132)) << "padding to 64 rows costs more than it saves";
 }
 
 TEST(LatentCounters, AreAPlacePerWorkspaceAndComeBack) {
