@@ -8,9 +8,9 @@
 
 namespace mla::kernels::latent {
 
-/// A plan's places in the zeroed device memory where parts of a request count themselves: one for each workspace
-/// that it is run with, since calls with one workspace are ordered and others may overlap. Given back when the plan
-/// goes. Thread-safe.
+/// A plan's places in the zeroed device memory where parts of a request count themselves: one for each
+/// workspace that it is run with, since calls with one workspace are ordered and others may overlap. Given
+/// back when the plan goes. Thread-safe.
 class CounterPlaces {
  public:
   CounterPlaces() = default;

@@ -18,7 +18,8 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Clusters of eight that a request alone is worth (docs/kernels/cuda-latent.md): each costs the merge its part.
+/// Clusters of eight that a request alone is worth (docs/kernels/cuda-latent.md): each costs the merge its
+/// part.
 std::int64_t worth(std::int64_t keys) {
   if (keys > 9 * 1024) return 15;
   return std::min<std::int64_t>(8, ceil_div(keys, kMostSize * kUnitKeys));

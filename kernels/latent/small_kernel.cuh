@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda-latent, small work: absorbed MLA decode of few rows in one launch, made for latency.
 //
-//   out[t, h, :] = softmax_j(scale * q[t, h, :] . row_j) row_j[0:L]      row_j = [c_kv L | k_pe R], one for all heads
+//   out[t, h, :] = softmax_j(scale * q[t, h, :] . row_j) row_j[0:L]        row_j = [c_kv L | k_pe R]
 //
-// A cluster of up to eight CTAs takes 16 rows (queries x heads) and a share of a request's keys; grid: clusters x row
-// groups.
+// A cluster of up to eight CTAs takes 16 rows (queries x heads) and a share of a request's keys; the grid is
+// clusters x row groups.
 //
 //   keys   |-0-|-1-|-2-| .. |-7-|-0-|-1-|     groups of eight entries, dealt to the CTAs of a cluster in turn
 //   unit   four groups = 32 rows of the cache = one slot of the ring (L + 64 channels, boxes of 64)
-//   pass   up to three units:  S = Q K^T -> shared memory -> softmax -> P -> O += P V      (mma m16n8k16)
-//   end    reduce-scatter of O over the cluster through its shared memory, slice by slice to the output; clusters
-//          that share a request meet in the workspace, and the last to arrive at a slice adds it up
+//   pass   up to three units:  S = Q K^T -> shared memory -> softmax -> P -> O += P V       (mma m16n8k16)
+//   end    reduce-scatter of O over the cluster through its shared memory, slice by slice to the output;
+//          clusters that share a request meet in the workspace, and the last to arrive at a slice adds it up
 //
 //   warps 0-7    mathematics (small_math.cuh) and merge (small_merge.cuh)
-//   warps 8-11   loads (small_load.cuh): eight entries a warp and unit by cp.async, any page size, zeros past the end
+//   warps 8-11   loads (small_load.cuh): eight entries a warp and unit by cp.async, any page size
 //
-// Bytes: every cache row once per row group, q and out once. Bound: at small sizes the chain of launch, page table,
-// first row, softmax, exchange, merge; then 50 B/ns of one SM or the memory's bandwidth. docs/kernels/cuda-latent.md
-// has the model and the measurements.
+// Bytes: every cache row once per row group, q and out once. Bound: at small sizes the chain of launch, page
+// table, first row, softmax, exchange, merge; then 50 B/ns of one SM or the memory's bandwidth.
+// docs/kernels/cuda-latent.md has the model and the measurements.
 #pragma once
 
 #include "common/check.hpp"
@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
     Loader<Config> loader(p, shared);
     loader.begin(p);
     __syncthreads();
-    ptx::
-        cluster_arrive_relaxed();  // initialise() has a fence of its own; a release would be one of the whole GPU
+    // initialise() has a fence of its own; a release here would be one of the whole GPU.
+    ptx::cluster_arrive_relaxed();
     loader.run(p, shared);
     clear_tail(p);
     ptx::cp_async_wait<0>();
@@ -106,18 +106,20 @@ void launch_small(const Params& p, void* stream) {
   constexpr unsigned kThreads = kMathThreads + kLoadThreads;
   MLA_CHECK_CUDA(cudaFuncSetAttribute(latent_small<Config>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       Config::kBytes));
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim.x = static_cast<unsigned>(p.cluster_size);
-  cluster.val.clusterDim.y = 1;
-  cluster.val.clusterDim.z = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim.x = static_cast<unsigned>(p.cluster_size);
+  attributes[0].val.clusterDim.y = 1;
+  attributes[0].val.clusterDim.z = 1;
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = Config::kBytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &cluster;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = 2;
   if (const cudaError_t status = cudaLaunchKernelEx(&config, latent_small<Config>, p);
       status != cudaSuccess) {
     kernels::throw_launch_error(status, "latent_small", grid, config.blockDim, Config::kBytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Load warps of the small-work kernel: they walk over the cluster's pieces, post each with its queries, and keep
-// the ring of cache rows filled across the borders of pieces. Where rows come from is decided here alone.
+// Load warps of the small-work kernel: they walk over the cluster's pieces, post each with its queries, and
+// keep the ring of cache rows filled across the borders of pieces. Where rows come from is decided here
+// alone.
 #pragma once
 
 #include "common/paging.cuh"
@@ -12,8 +13,8 @@
 namespace mla::MLA_ARCH_NS::latent {
 
 /// One thread's side. Each load warp fetches one group of eight entries a unit: eight lanes a row, a line of
-/// 128 bytes at a time, rows r and r + 4 in turn. Blocks of the next four units are looked up ahead: lane 8 u + r
-/// holds row r of unit u.
+/// 128 bytes at a time, rows r and r + 4 in turn. Blocks of the next four units are looked up ahead: lane 8 u
+/// + r holds row r of unit u.
 template <class Config>
 class Loader {
  public:
@@ -93,8 +94,8 @@ class Loader {
     }
   }
 
-  /// Starts the loads of the block table for units 4 batch .. 4 batch + 3. Entries beyond the list give a block that
-  /// is not used; only the table's own width bounds them, so that this need not wait for a length.
+  /// Starts the loads of the block table for units 4 batch .. 4 batch + 3. Entries beyond the list give a
+  /// block that is not used; only the table's own width bounds them, so that this need not wait for a length.
   __device__ __forceinline__ void look_up(const Params& p, const Piece& piece, std::int32_t batch) {
     const kernels::CacheParams& cache = p.attention.cache;
     const auto group =

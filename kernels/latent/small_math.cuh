@@ -104,8 +104,8 @@ class Math {
     for (int d = kLanes / 2; d > 0; d /= 2) sum_ += __shfl_xor_sync(0xffffffffU, sum_, d);
   }
 
-  /// Of this thread's row, after run(): maximum score * log2 e (-inf: no key was seen) and the sum of the weights
-  /// relative to it.
+  /// Of this thread's row, after run(): maximum score * log2 e (-inf: no key was seen) and the sum of the
+  /// weights relative to it.
   [[nodiscard]] __device__ __forceinline__ float maximum() const {
     return maximum_;
   }
@@ -265,8 +265,8 @@ class Math {
   }
 
   /// Keys that some rows of the group see and others do not: their weight is 0 in the latter, but 0 times an
-  /// infinity or a NaN is NaN. What is not finite in them is cleared, by the warp that will read it; the rows that do
-  /// see them have a score, and so a weight, that is not finite either.
+  /// infinity or a NaN is NaN. What is not finite in them is cleared, by the warp that will read it; the rows
+  /// that do see them have a score, and so a weight, that is not finite either.
   __device__ __forceinline__ void clear_unshared(const Params& p, const Shared<Config>& shared,
                                                  const PostedPiece& posted, std::int32_t unit) const {
     constexpr std::uint32_t kExponent = std::is_same_v<typename Config::T, __nv_bfloat16> ? 0x7f80U : 0x7c00U;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the CTAs' results to the output, in two steps:
 //
-//   in the cluster   channels are cut into slices, one a CTA; every CTA sends each slice of its result to that slice's
-//                    CTA (st.async, counted by one mbarrier), which adds them up
-//   in the grid      where clusters share a request, each writes its slice; the last to count itself adds all, in the
-//                    order of the clusters whoever came last, so that the bits do not depend on it
+//   in the cluster   channels are cut into slices, one a CTA; every CTA sends each slice of its result to
+//   that
+//                    slice's CTA (st.async, counted by one mbarrier), which adds them up
+//   in the grid      where clusters share a request, each writes its slice; the last to count itself adds
+//                    all, in the order of the clusters whoever came last: the bits do not depend on it
 //
-//   with m = max m_i:   out = sum 2^(m_i - m) o_i / sum 2^(m_i - m) l_i      lse = ln 2 (m + log2 of the denominator)
+//   m = max m_i     out = sum 2^(m_i - m) o_i / sum 2^(m_i - m) l_i     lse = ln 2 (m + log2 of that sum)
 #pragma once
 
 #include <cmath>
@@ -152,8 +153,8 @@ class Merge {
     return reinterpret_cast<float4*>(p.sums) + (slot * size_ + rank_) * (kRows / 2) + lane_ / 4;
   }
 
-  /// Adds the slices of all parts and writes the output. Loads of kTogether parts are in flight together: as many as
-  /// registers hold, and more for most splits than there are.
+  /// Adds the slices of all parts and writes the output. Loads of kTogether parts are in flight together: as
+  /// many as registers hold, and more for most splits than there are.
   __device__ __forceinline__ void add_parts(const Params& p, const Piece& piece) const {
     constexpr int kTogether = 8;
     // Slots of parts are two apart, but for the first one's, which is one behind its cluster's.

@@ -12,8 +12,8 @@ struct float2;
 
 namespace mla::kernels::latent {
 
-/// Which kernel: `kSmall` is made for latency (few rows, mma.sync), `kLarge` for throughput (64 rows and more,
-/// wgmma).
+/// Which kernel: `kSmall` is made for latency (few rows, mma.sync), `kLarge` for throughput (64 rows and
+/// more, wgmma).
 enum class Family : std::uint8_t { kSmall, kLarge };
 
 /// One call of cuda-latent. The rows of a request are its (query, head) pairs, head fastest, cut into row

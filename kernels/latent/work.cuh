@@ -5,10 +5,11 @@
 // The keys that a row group of a request sees are a list (two runs with a window), cut into groups of eight
 // entries. Inside a cluster groups are dealt to the CTAs in turn. Clusters get them in one of two ways:
 //
-//   own clusters    request b has clusters b n .. b n + n - 1; its groups are dealt to all their CTAs in turn:
-//                   which page a CTA needs first does not depend on the length, so the two loads go out together
-//   even shares     |--- request 0 ---|-- request 1 --|- 2 -|------- request 3 -------|    in groups
-//                   |----- cluster 0 -----|----- cluster 1 -----|----- cluster 2 -----|    N c / C .. N (c+1) / C
+//   own clusters    request b has clusters b n .. b n + n - 1; its groups are dealt to all their CTAs in
+//                   turn: which page a CTA needs first does not depend on the length, so the two loads go out
+//                   together
+//   even shares     |--- request 0 ---|-- request 1 --|- 2 -|------- request 3 -------|    N groups
+//                   |----- cluster 0 -----|----- cluster 1 -----|----- cluster 2 -----|   N c / C .. the next
 //
 // A piece is a cluster's share of one request. A request without keys counts as one group, so that somebody
 // writes its rows.
@@ -90,8 +91,8 @@ class Walk {
         cluster_(static_cast<std::int32_t>(ptx::cluster_id())),
         rank_(static_cast<std::int32_t>(rank)) {}
 
-  /// What is known of the first piece before any length is: where requests have their own clusters, which groups it
-  /// has. False if nothing is.
+  /// What is known of the first piece before any length is: where requests have their own clusters, which
+  /// groups it has. False if nothing is.
   __device__ __forceinline__ bool foresee(const Params& p, Piece& piece) const {
     if (p.per_request == 0) return false;
     piece.request = p.by_per_request.quotient(cluster_);

@@ -23,9 +23,9 @@ __device__ __forceinline__ void mbarrier_arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/// mbarrier.arrive at a barrier of any CTA of the cluster; `barrier` comes from map_shared. Comes after what this
-/// thread has read, as a consumer's "you may overwrite"; it makes no writes visible to the other CTA (release at
-/// cluster scope would be a fence of the whole GPU).
+/// mbarrier.arrive at a barrier of any CTA of the cluster; `barrier` comes from map_shared. Comes after what
+/// this thread has read, as a consumer's "you may overwrite"; it makes no writes visible to the other CTA
+/// (release at cluster scope would be a fence of the whole GPU).
 __device__ __forceinline__ void mbarrier_arrive_cluster(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
