@@ -53,11 +53,27 @@ std::int64_t visible_keys(const AttentionShape& shape, const Request& r) {
   return std::min<std::int64_t>(r.kv_len, std::int64_t{*shape.mask.window} + r.q_len - 1 + shape.mask.sink);
 }
 
-const latent::Variant* find_variant(std::span<const latent::Variant> variants, const AttentionShape& shape) {
-  const auto it = std::ranges::find_if(variants, [&](const latent::Variant& v) {
-    return v.latent == shape.dims.kv_lora_rank && v.dtype == element_of(shape.cache);
-  });
-  return it == variants.end() ? nullptr : &*it;
+/// Upper bounds of the keys that each request's queries see, at least 1.
+std::vector<std::int64_t> keys_of(const AttentionShape& shape) {
+  std::vector<std::int64_t> keys;
+  for (const Request& r : shape.batch) keys.push_back(std::max<std::int64_t>(1, visible_keys(shape, r)));
+  return keys;
+}
+
+/// What the large-work kernel is built for: whole rows of 512 + 64, pages that boxes of 16 keys fill.
+bool suits_large(const AttentionShape& shape) {
+  return shape.dims.kv_lora_rank == 512 && shape.dims.qk_rope_head_dim == 64 && shape.block_size % 16 == 0;
+}
+
+const latent::Variant& find_variant(std::span<const latent::Variant> variants, const AttentionShape& shape,
+                                    std::int64_t num_sms) {
+  const bool large = suits_large(shape) && latent::prefers_large(keys_of(shape), most_rows(shape), num_sms);
+  const auto fits = [&](const latent::Variant& v) {
+    return v.latent == shape.dims.kv_lora_rank && v.dtype == element_of(shape.cache) &&
+           (v.family == latent::Family::kLarge) == large &&
+           (!large || v.rows == (most_rows(shape) > 64 ? 128 : 64));
+  };
+  return *std::ranges::find_if(variants, fits);
 }
 
 class LatentPlan final : public Plan {
@@ -66,10 +82,12 @@ class LatentPlan final : public Plan {
              int splits)
       : shape(s), ordinal(device.ordinal), variant(v) {
     params.row_groups = static_cast<std::int32_t>((most_rows(s) + v.rows - 1) / v.rows);
-    std::vector<std::int64_t> keys;
-    for (const Request& r : s.batch) keys.push_back(std::max<std::int64_t>(1, visible_keys(s, r)));
-    const latent::Clusters clusters = latent::choose_small(
-        {.keys = keys, .row_groups = params.row_groups, .num_sms = device.num_sms, .splits = splits});
+    const std::vector<std::int64_t> keys = keys_of(s);
+    const latent::Work work{
+        .keys = keys, .row_groups = params.row_groups, .num_sms = device.num_sms, .splits = splits};
+    const latent::Clusters clusters = v.family == latent::Family::kLarge
+                                          ? latent::choose_large(work, v.rows / 64)
+                                          : latent::choose_small(work);
     params.clusters = clusters.count;
     params.cluster_size = clusters.size;
     params.per_request = clusters.per_request;
@@ -83,7 +101,9 @@ class LatentPlan final : public Plan {
       used += (bytes + 255) / 256 * 256;
       return at;
     };
-    const bool whole = clusters.per_request == 1 || clusters.count == 1;
+    const std::int64_t shared_by =
+        v.family == latent::Family::kLarge ? params.row_groups : 1;  // see large::Call
+    const bool whole = clusters.per_request == 1 || clusters.count * shared_by == 1;
     const std::int64_t rows = whole ? 0 : latent::slot_count(params) * v.rows;
     partials_at = place(rows * v.latent * 4);
     sums_at = place(rows * clusters.size * 2 * 4);
@@ -176,8 +196,8 @@ class LatentBackend final : public Backend {
     kernels::require(*this, shape, device);
     const latent::Table& table =
         *kernels::choose_image<latent::Table>(kernels::kImages, device.compute_capability);
-    return std::make_unique<LatentPlan>(shape, device, table, *find_variant(table.variants(), shape),
-                                        options.num_splits);
+    return std::make_unique<LatentPlan>(
+        shape, device, table, find_variant(table.variants(), shape, device.num_sms), options.num_splits);
   }
 
   void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,

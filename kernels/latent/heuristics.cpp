@@ -11,7 +11,8 @@ namespace mla::kernels::latent {
 namespace {
 
 constexpr std::int32_t kMostSize = 8;
-constexpr std::int64_t kUnitKeys = 32;  // that a CTA takes at a time
+constexpr std::int64_t kUnitKeys = 32;    // that a CTA takes at a time
+constexpr std::int64_t kLargeBlock = 64;  // keys, the same of the large-work kernel
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
@@ -82,6 +83,44 @@ Clusters choose_small(const Work& work) {
   }
   c.count = static_cast<std::int32_t>(std::clamp<std::int64_t>(total / (c.size * kUnitKeys), 1, room));
   return c;
+}
+
+Clusters choose_large(const Work& work, std::int32_t size) {
+  const auto requests = static_cast<std::int64_t>(work.keys.size());
+  Clusters c;
+  c.size = size;
+  if (requests == 0) return c;
+  const std::int64_t units = requests * work.row_groups;
+  if (work.splits > 0) {
+    const bool counted = units * size * 2 <= kCountersPerPlan;  // a counter for each half of a unit's rows
+    c.per_request = counted ? work.splits : 1;
+    c.count = static_cast<std::int32_t>(requests * c.per_request);
+    return c;
+  }
+  const std::int64_t room = resident_clusters(size, work.num_sms);
+  std::int64_t blocks = 0;
+  for (const std::int64_t keys : work.keys) blocks += ceil_div(keys, kLargeBlock) * work.row_groups;
+  const auto [least, most] = std::minmax_element(work.keys.begin(), work.keys.end());
+  std::int64_t all = room / work.row_groups * work.row_groups;
+  if (*least == *most) {
+    for (std::int64_t n = all; n * 20 >= room * 19; n -= work.row_groups) {
+      if (n % units == 0 || units % n == 0) {
+        all = n;
+        break;
+      }
+    }
+  }
+  // The device leaves ranges without a block idle; none are launched that would be.
+  c.count = static_cast<std::int32_t>(std::clamp<std::int64_t>(
+      ceil_div(blocks, work.row_groups), 1, std::max<std::int64_t>(1, all / work.row_groups)));
+  return c;
+}
+
+bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms) {
+  if (rows <= 32) return false;  // at least half of its products would be padding
+  std::int64_t blocks = 0;
+  for (const std::int64_t n : keys) blocks += ceil_div(n, kLargeBlock);
+  return blocks * ceil_div(rows, 64) >= num_sms * 4;
 }
 
 }  // namespace mla::kernels::latent

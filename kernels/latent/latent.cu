@@ -13,7 +13,8 @@ __device__ std::int32_t latent_counters[kernels::latent::kMostPlans * kernels::l
 std::span<const kernels::latent::Variant> variants() {
   static const std::vector<kernels::latent::Variant> kAll = [] {
     std::vector<kernels::latent::Variant> all;
-    for (const auto& some : {latent::small_variants_bf16(), latent::small_variants_f16()}) {
+    for (const auto& some : {latent::small_variants_bf16(), latent::small_variants_f16(),
+                             latent::large_variants_bf16(), latent::large_variants_f16()}) {
       all.insert(all.end(), some.begin(), some.end());
     }
     return all;

@@ -10,5 +10,7 @@ namespace mla::MLA_ARCH_NS::latent {
 
 std::span<const kernels::latent::Variant> small_variants_bf16();
 std::span<const kernels::latent::Variant> small_variants_f16();
+std::span<const kernels::latent::Variant> large_variants_bf16();
+std::span<const kernels::latent::Variant> large_variants_f16();
 
 }  // namespace mla::MLA_ARCH_NS::latent

@@ -128,6 +128,43 @@ TEST(LatentClusters, TakeTheCallersSplits) {
   EXPECT_EQ(latent(std::vector<std::int64_t>(400, 64), 4, 64), (Clusters{8, 400, 1})) << "too many to count";
 }
 
+using kernels::latent::choose_large;
+using kernels::latent::prefers_large;
+
+std::vector<std::int64_t> alike(std::size_t requests, std::int64_t keys) {
+  return std::vector<std::int64_t>(requests, keys);
+}
+Clusters large(const std::vector<std::int64_t>& keys, std::int32_t size, std::int64_t row_groups = 1,
+               std::int32_t splits = 0) {
+  return choose_large({.keys = keys, .row_groups = row_groups, .splits = splits}, size);
+}
+
+TEST(LatentLarge, EqualRequestsAreNotCutIfTheWaveStaysNearlyFull) {
+  EXPECT_EQ(large(alike(128, 4096), 1), (Clusters{1, 128, 0})) << "of 132";
+  EXPECT_EQ(large(alike(64, 4096), 1), (Clusters{1, 128, 0})) << "two ranges each";
+  EXPECT_EQ(large(alike(32, 4096), 2), (Clusters{2, 64, 0})) << "of 66 pairs";
+  EXPECT_EQ(large(alike(100, 4096), 1), (Clusters{1, 132, 0})) << "100 would leave a quarter idle";
+  EXPECT_EQ(large(alike(32, 4096), 2, 2), (Clusters{2, 32, 0})) << "two row groups share the 64";
+  EXPECT_EQ(large({4096, 4095}, 1), (Clusters{1, 132, 0})) << "not equal";
+}
+
+TEST(LatentLarge, HasNoRangeWithoutABlock) {
+  EXPECT_EQ(large({130}, 1), (Clusters{1, 3, 0}));
+  EXPECT_EQ(large({1}, 2, 3), (Clusters{2, 1, 0}));
+}
+
+TEST(LatentLarge, TakesTheCallersSplitsWhileTheyCanBeCounted) {
+  EXPECT_EQ(large({5000, 3}, 1, 1, 4), (Clusters{1, 8, 4}));
+  EXPECT_EQ(large(alike(300, 64), 2, 1, 4), (Clusters{2, 300, 1})) << "1200 counters of 1024";
+}
+
+TEST(LatentLarge, IsForWorkThatFillsTheGpu) {
+  EXPECT_TRUE(prefers_large(alike(32, 4096), 128, 132));
+  EXPECT_TRUE(prefers_large(alike(32, 4096), 64, 132));
+  EXPECT_FALSE(prefers_large(alike(1, 8192), 128, 132));
+  EXPECT_FALSE(prefers_large(alike(128, 8192), 32, 132)) << "padding to 64 rows costs more than it saves";
+}
+
 TEST(LatentCounters, AreAPlacePerWorkspaceAndComeBack) {
   using kernels::latent::CounterPlaces;
   std::vector<std::byte> memory(kernels::latent::kMostPlans + 1);
