@@ -31,8 +31,9 @@ struct Clusters {
 /// Never more slices to count than kCountersPerPlan.
 [[nodiscard]] Clusters choose_small(const Work& work);
 
-/// The large-work kernel, whose clusters of `size` CTAs load together and have 64 rows each. All keys are shared out
-/// evenly over as many clusters as fit side by side, or over slightly fewer if then no equal request is cut.
+/// The large-work kernel, whose clusters of `size` CTAs load together and have 64 rows each. All keys are
+/// shared out evenly over as many clusters as fit side by side, or over slightly fewer if then no equal
+/// request is cut.
 [[nodiscard]] Clusters choose_large(const Work& work, std::int32_t size);
 
 /// Whether the large-work kernel is the faster one for requests of up to `rows` rows.

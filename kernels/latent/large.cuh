@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda-latent, large work: absorbed MLA decode where the tensor cores or the memory are the limit, not latency.
+// cuda-latent, large work: absorbed MLA decode where the tensor cores or the memory are the limit, not
+// latency.
 //
-//   out[t, h, :] = softmax_j(scale * q[t, h, :] . row_j) row_j[0:512]     row_j = [c_kv 512 | k_pe 64], one for all heads
+//   out[t, h, :] = softmax_j(scale * q[t, h, :] . row_j) row_j[0:512]       row_j = [c_kv 512 | k_pe 64]
 //
-// A CTA has 64 rows (queries x heads) and walks over its range of blocks of 64 keys. A block is loaded once: for the
-// scores it is K, for the output its latent part is V, read from the same bytes.
+// A CTA has 64 rows (queries x heads) and walks over its range of blocks of 64 keys. A block is loaded once:
+// for the scores it is K, for the output its latent part is V, read from the same bytes.
 //
-//             576 channels        64 keys                              512 channels
-//            +-------------+     +--------+                        +--------+--------+
-//    64 rows |      Q      |  x  |  K^T   |  = S -> P       x      | V 0..  | 256..  | 64 keys  = O (registers)
-//            +-------------+     +--------+   64 x 64 (shared)     +--------+--------+
+//           576 channels       64 keys                           512 channels
+//          +-------------+    +--------+                      +--------+--------+
+//  64 rows |      Q      |  x |  K^T   | = S -> P        x    | V 0..  | 256..  | 64 keys  = O (registers)
+//          +-------------+    +--------+   64 x 64 (shared)   +--------+--------+
 //
-//   warpgroup 0   loads     one warp: keys by tensor copies, block after block, across the borders of requests
-//                           three warps: the query rows of the next segment by cp.async
-//   warpgroup 1   scores    S = Q K^T (m64n64k16), masks, maximum, weights into the block's rotary part, which is dead
-//   warpgroup 2   values    O[:, 0:256] += P V (m64n128k16), rescaling, output
-//   warpgroup 3   values    O[:, 256:512]
+//   warpgroup 0   loads    one warp: keys by tensor copies, block after block, across borders of requests
+//                          three warps: the query rows of the next segment by cp.async
+//   warpgroup 1   scores   S = Q K^T (m64n64k16), masks, maximum, weights into the dead rotary part
+//   warpgroup 2   values   O[:, 0:256] += P V (m64n128k16), rescaling, output
+//   warpgroup 3   values   O[:, 256:512]
 //
-// With more than 64 rows a cluster of two CTAs has 128: each loads every second box of 32 keys for both (multicast), so
-// a block crosses the L2 once. Two slots hold 2 x 64 keys; with the query they fill the shared memory.
+// With more than 64 rows a cluster of two CTAs has 128: each loads every second box of 16 keys for both
+// (multicast), so a block crosses the L2 once. Two slots of 64 keys and the query fill the shared memory.
 //
-// Bytes: every cache row once per 128 rows (64 if there are no more), q and out once, partial results of cut requests.
-// Bound: memory up to 64 rows, else the tensor cores: 2176 cycles a block. What is reached, and what was tried instead:
-// docs/kernels/cuda-latent-large.md.
+// Bytes: every cache row once per 128 rows (64 if there are no more), q and out once, partial results of cut
+// requests. Bound: memory up to 64 rows, else the tensor cores: 2176 cycles a block. What is reached, and what
+// was tried instead: docs/kernels/cuda-latent-large.md.
 #pragma once
 
 #include "common/check.hpp"

@@ -44,7 +44,8 @@ __device__ __forceinline__ void store_unit(const Values<Config>& m, const Segmen
     auto* const out = static_cast<std::uint16_t*>(a.out.data) + at + 8 * t;
 #pragma unroll
     for (int g = 0; g < 4; ++g) {
-      // Four lanes have two channels of each of four groups of 8: transposed, each has 8 neighbours of one group.
+      // Four lanes have two channels of each of four groups of 8: transposed, each has 8 neighbours of one
+      // group.
       std::uint32_t x[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
@@ -69,7 +70,8 @@ __device__ __forceinline__ void store_unit(const Values<Config>& m, const Segmen
   }
 }
 
-/// The parts of a cut unit: this one's is written, and whoever arrives last adds them up. False: somebody else will.
+/// The parts of a cut unit: this one's is written, and whoever arrives last adds them up. False: somebody
+/// else will.
 template <class Config>
 __device__ __forceinline__ bool merge_parts(Values<Config>& m, const Segment& s) {
   const Call& p = m.p;

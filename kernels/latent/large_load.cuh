@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large work of cuda-latent: where keys and queries come from. One warp fills the ring by tensor copies, three fetch
-// the query rows of the next segment by cp.async, whatever their strides are.
+// Large work of cuda-latent: where keys and queries come from. One warp fills the ring by tensor copies,
+// three fetch the query rows of the next segment by cp.async, whatever their strides are.
 #pragma once
 
 #include <cuda.h>
@@ -18,8 +18,8 @@ namespace mla::MLA_ARCH_NS::latent::large {
 
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 
-/// The cache as the copy engine sees it. latent: [blocks][block_size / 8][8 chunks][8 keys][64 channels]; rope:
-/// [blocks][block_size][64 channels].
+/// The cache as the copy engine sees it. latent: [blocks][block_size / 8][8 chunks][8 keys][64 channels];
+/// rope: [blocks][block_size][64 channels].
 struct Maps {
   CUtensorMap latent;
   CUtensorMap rope;
@@ -82,8 +82,8 @@ struct KeyLoader {
     __syncwarp();
   }
 
-  /// Boxes begin .. end - 1 of the block whose boxes start at lane `turn`, those that are this CTA's to load, to all CTAs
-  /// of the cluster.
+  /// Boxes begin .. end - 1 of the block whose boxes start at lane `turn`, those that are this CTA's to load,
+  /// to all CTAs of the cluster.
   template <class Issue>
   __device__ __forceinline__ void load(int turn, int begin, int end, const Issue& issue) const {
 #pragma unroll 1
@@ -150,8 +150,8 @@ struct KeyLoader {
   }
 };
 
-/// Fetches the query rows of every segment; `warps` warps, this one being `warp`. Rows past the request's arrive as
-/// zeros.
+/// Fetches the query rows of every segment; `warps` warps, this one being `warp`. Rows past the request's
+/// arrive as zeros.
 template <class Config>
 __device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank,
                                              int warp, int warps) {

@@ -33,8 +33,8 @@ inline auto encode_tiled() {
   return kFunction;
 }
 
-/// A tensor of 16-bit elements in boxes with the 128-byte swizzle. Without promotion in the L2: 256 bytes cost 7 % of
-/// the bandwidth.
+/// A tensor of 16-bit elements in boxes with the 128-byte swizzle. Without promotion in the L2: 256 bytes
+/// cost 7 % of the bandwidth.
 template <std::size_t kRank>
 CUtensorMap encode(DType dtype, const std::byte* data, const std::array<cuuint64_t, kRank>& extents,
                    const std::array<cuuint64_t, kRank - 1>& strides,

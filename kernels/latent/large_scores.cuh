@@ -18,8 +18,8 @@ namespace mla::MLA_ARCH_NS::latent::large {
 inline constexpr unsigned kEveryLane = 0xffffffffU;
 /// A maximum that no score falls below, yet finite: rows that see nothing would otherwise compute inf - inf.
 inline constexpr float kLowest = -1e30F;
-/// The sums are rescaled only when the maximum has grown by more than this (as a power of two): until then weights up
-/// to 2^8 are as exact as weights up to 1.
+/// The sums are rescaled only when the maximum has grown by more than this (as a power of two): until then
+/// weights up to 2^8 are as exact as weights up to 1.
 inline constexpr float kSlack = 8.0F;
 
 /// Named barriers: 1 for the scores' warpgroup, 2 and 3 for those of the values.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large work of cuda-latent: shared memory of a CTA and how tiles lie in it.
 //
-//        0   slot 0   73,728   64 keys: [8 groups of 8 keys][8 chunks of 64 channels][8 keys][128 B], then the rotary
-//   73,728   slot 1   73,728   part [64 keys][128 B], which becomes the weights [64 rows][64 keys] once it is read
+//        0   slot 0   73,728   64 keys: [8 groups of 8 keys][8 chunks of 64 channels][8 keys][128 B], then
+//   73,728   slot 1   73,728   the rotary part [64 keys][128 B], which becomes the weights [64 rows][64 keys]
 //  147,456   query    73,728   [9 chunks][64 rows][128 B], the rotary part last
 //  221,184   control
 //
-// All with the 128-byte swizzle, as the copy engine writes and wgmma reads it. As K, k runs along the 128 bytes; as V
-// the same bytes are read with k across the keys.
+// All with the 128-byte swizzle, as the copy engine writes and wgmma reads it. As K, k runs along the 128
+// bytes; as V the same bytes are read with k across the keys.
 #pragma once
 
 #include <cstdint>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large work of cuda-latent: who works on which blocks. Everything is derived on the device from the lengths as they
-// are at run time, so a captured graph can be replayed with others.
+// Large work of cuda-latent: who works on which blocks. Everything is derived on the device from the lengths
+// as they are at run time, so a captured graph can be replayed with others.
 //
 //   units    |- request 0 -|- request 1, rows 0.. -|- request 1, rows 128.. -|- 2 -|     in blocks of 64 keys
-//   ranges   |-------0-------|-------1-------|-------2-------|-------3-------|           N c / C .. N (c+1) / C
+//   ranges   |-------0-------|-------1-------|-------2-------|-------3-------|    N c / C .. N (c+1) / C
 //
-// A *unit* is a group of rows of a request. A range ends one unit, does some whole and begins another: each piece is a
-// Segment. A unit that lies in one range is written to the output at once.
+// A *unit* is a group of rows of a request. A range ends one unit, does some whole and begins another: each
+// piece is a Segment. A unit that lies in one range is written to the output at once.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,15 @@ inline constexpr int kThreads = 512;
 /// Keys of a block, the unit in which work is dealt out.
 inline constexpr std::int32_t kBlock = 64;
 
-/// One call. `clusters` and `row_groups` of the frame say how many ranges there are; a range's blocks may belong to any
-/// row group.
+/// One call. `clusters` and `row_groups` of the frame say how many ranges there are; a range's blocks may
+/// belong to any row group.
 struct Call : kernels::latent::Params {
   std::int32_t ranges = 1;  // pairs of CTAs launched
   std::int32_t box = 32;    // keys of a tensor copy: 32, or 16 for page sizes that 32 does not divide
 };
 
-/// What a request's keys are cut into. Blocks that no query sees are left out: with a window there are up to two runs.
+/// What a request's keys are cut into. Blocks that no query sees are left out: with a window there are up to
+/// two runs.
 struct Request {
   std::int32_t first_token = 0;  // row of q of its first query
   std::int32_t queries = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor copies by the copy engine (sm_90): a box of a tensor that a CUtensorMap describes. PTX ISA,
-// "cp.async.bulk.tensor". Coordinates are elements, the innermost dimension first; elements outside the tensor arrive
-// as zeros and count as bytes.
+// "cp.async.bulk.tensor". Coordinates are elements, the innermost dimension first; elements outside the
+// tensor arrive as zeros and count as bytes.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, 
       : "memory");
 }
 
-/// The same two to every CTA of the cluster whose bit is set in `ctas`: at the same shared address, counted by the
-/// barrier at the same address.
+/// The same two to every CTA of the cluster whose bit is set in `ctas`: at the same shared address, counted
+/// by the barrier at the same address.
 __device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const void* map,
                                                    std::uint32_t barrier, int c0, int c1, int c2,
                                                    std::uint16_t ctas, std::uint64_t policy) {

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asynchronous matrix products of a warpgroup (four warps whose first one's index is a multiple of 4), sm_90a.
-// PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
+// Asynchronous matrix products of a warpgroup (four warps whose first one's index is a multiple of 4),
+// sm_90a. PTX ISA, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Instructions".
 //
-// d [64, N] f32 (+)= a [64, 16] b [16, N]. Warp w of the warpgroup holds rows 16 w .. 16 w + 15; with g = lane / 4 and
-// t = lane % 4, d[4 i + 2 h + e] is row 16 w + g + 8 h, column 8 i + 2 t + e. A register fragment of a is what
-// ldmatrix_x4 gives for (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (rows 8-15, k 8-15).
+// d [64, N] f32 (+)= a [64, 16] b [16, N]. Warp w of the warpgroup holds rows 16 w .. 16 w + 15; with g =
+// lane / 4 and t = lane % 4, d[4 i + 2 h + e] is row 16 w + g + 8 h, column 8 i + 2 t + e. A register
+// fragment of a is what ldmatrix_x4 gives for (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15),
+// (rows 8-15, k 8-15).
 //
-// The compiler sees the instruction, not when it ends: accumulators and fragments must not be touched between the
-// product and wgmma_wait, and keep() must follow the wait so that nothing that reads them is moved before it.
+// The compiler sees the instruction, not when it ends: accumulators and fragments must not be touched between
+// the product and wgmma_wait, and keep() must follow the wait so that nothing that reads them is moved before
+// it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -21,10 +23,11 @@ namespace mla::MLA_ARCH_NS::ptx {
 /// How rows of a tile are spread in shared memory, as the descriptor's bits 62 and 63 name it.
 enum class Swizzle : std::uint32_t { k128 = 1, k64 = 2, k32 = 3 };
 
-/// A matrix descriptor. `leading` and `stride` are distances in bytes, multiples of 16. For an operand whose k runs
-/// along the rows in memory, `stride` is the distance of 8-row groups and `leading` is not used. For one whose k runs
-/// across them, `leading` is the distance of the next 64 (128-byte swizzle) columns, `stride` that of the next 8 rows
-/// along k. The rank that a cluster adds to shared addresses (above bit 23) is dropped: it would end up in `leading`.
+/// A matrix descriptor. `leading` and `stride` are distances in bytes, multiples of 16. For an operand whose
+/// k runs along the rows in memory, `stride` is the distance of 8-row groups and `leading` is not used. For
+/// one whose k runs across them, `leading` is the distance of the next 64 (128-byte swizzle) columns,
+/// `stride` that of the next 8 rows along k. The rank that a cluster adds to shared addresses (above bit 23)
+/// is dropped: it would end up in `leading`.
 __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t shared, std::uint32_t leading,
                                                     std::uint32_t stride, Swizzle swizzle) {
   const std::uint32_t low = ((shared & 0x3ffffU) >> 4) | (leading >> 4 << 16);
@@ -32,7 +35,8 @@ __device__ __forceinline__ std::uint64_t descriptor(std::uint32_t shared, std::u
   return (static_cast<std::uint64_t>(high) << 32) | low;
 }
 
-/// The same operand `bytes` further on. Never carries out of the low word, so the compiler keeps the high one.
+/// The same operand `bytes` further on. Never carries out of the low word, so the compiler keeps the high
+/// one.
 __device__ __forceinline__ std::uint64_t advance(std::uint64_t descriptor, std::uint32_t bytes) {
   const auto low = static_cast<std::uint32_t>(descriptor) + (bytes >> 4);
   return (descriptor & 0xffffffff00000000ULL) | low;
@@ -61,7 +65,8 @@ __device__ __forceinline__ void keep(float (&d)[kCount]) {
   for (float& x : d) asm volatile("" : "+f"(x)::"memory");
 }
 
-/// setmaxnreg.inc / .dec: registers a thread of this warpgroup has from here on, a multiple of 8 in 24 .. 240.
+/// setmaxnreg.inc / .dec: registers a thread of this warpgroup has from here on, a multiple of 8 in 24 ..
+/// 240.
 template <int kRegisters>
 __device__ __forceinline__ void more_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -106,8 +111,8 @@ __device__ __forceinline__ void wgmma_m64n64(float (&d)[32], std::uint64_t a, st
   }
 }
 
-/// wgmma.mma_async.m64n128k16, a in shared memory with k along the rows, b with k across them: b is [16 rows, 128
-/// columns] in memory.
+/// wgmma.mma_async.m64n128k16, a in shared memory with k along the rows, b with k across them: b is [16 rows,
+/// 128 columns] in memory.
 template <class T>
 __device__ __forceinline__ void wgmma_m64n128(float (&d)[64], std::uint64_t a, std::uint64_t b,
                                               int accumulate = 1) {
