@@ -25,17 +25,25 @@ std::int64_t worth(std::int64_t keys) {
   return std::min<std::int64_t>(8, ceil_div(keys, kMostSize * kUnitKeys));
 }
 
-/// The largest clusters that leave no more of the GPU idle than smaller ones would, to a sixth.
-std::int32_t choose_size(const Work& work, std::int32_t most) {
-  const auto used = [&](std::int32_t size) {
-    return resident_clusters(size, work.num_sms) / work.row_groups * size;
-  };
-  std::int64_t best = 0;
-  for (std::int32_t size = most; size > 0; size /= 2) best = std::max(best, used(size));
-  for (std::int32_t size = most; size > 1; size /= 2) {
-    if (used(size) * 6 >= best * 5 && used(size) > 0) return size;
+/// Own clusters for `requests` alike: the largest that keep `enough` multiprocessors busy, or as many as the
+/// keys are worth. A count of 0 if there are none. Measured: a cluster with two pieces does them one after
+/// the other, so that even shares pay only where own clusters would leave too much idle
+/// (docs/kernels/cuda-latent.md).
+Clusters own_clusters(const Work& work, std::int64_t requests, std::int64_t keys) {
+  // Several row groups read the same keys from the L2, where every multiprocessor counts; from memory, two
+  // thirds of them are enough.
+  const std::int64_t enough = work.num_sms * (work.row_groups > 1 ? 28 : 20) / 33;
+  for (std::int32_t size = kMostSize; size > 0; size /= 2) {
+    const std::int64_t room = resident_clusters(size, work.num_sms) / work.row_groups / requests;
+    const std::int64_t wanted =
+        std::min(ceil_div(worth(keys) * kMostSize, size), ceil_div(keys, size * kUnitKeys));
+    const std::int64_t each = std::min(room, wanted);
+    if (each == 0) continue;
+    if (each == wanted || each * requests * work.row_groups * size >= enough) {
+      return {size, static_cast<std::int32_t>(each * requests), static_cast<std::int32_t>(each)};
+    }
   }
-  return 1;
+  return {1, 0, 0};
 }
 
 Clusters forced(const Work& work) {
@@ -68,19 +76,14 @@ Clusters choose_small(const Work& work) {
   const std::int64_t total = std::accumulate(work.keys.begin(), work.keys.end(), std::int64_t{0});
   const auto [least, most] = std::minmax_element(work.keys.begin(), work.keys.end());
 
+  if (*least * 10 >= *most * 9) {
+    if (const Clusters own = own_clusters(work, requests, *most); own.count > 0) return own;
+  }
   Clusters c;
-  c.size = choose_size(work, requests >= 16 ? 4 : kMostSize);
+  c.size = requests < 16 ? kMostSize : requests < 64 ? 4 : 2;
+  while (c.size > 1 && resident_clusters(c.size, work.num_sms) < work.row_groups) c.size /= 2;
   const std::int64_t room =
       std::max<std::int64_t>(1, resident_clusters(c.size, work.num_sms) / work.row_groups);
-  // Own clusters where the requests are alike and (nearly) fill the wave with whole numbers of them.
-  const std::int64_t each = std::min(room / requests, ceil_div(worth(*most) * kMostSize, c.size));
-  const bool alike = *least * 10 >= *most * 9;
-  const bool enough = each > 0 && (each < room / requests || each * requests * 10 >= room * 9);
-  if (alike && enough) {
-    c.per_request = static_cast<std::int32_t>(each);
-    c.count = static_cast<std::int32_t>(each * requests);
-    return c;
-  }
   c.count = static_cast<std::int32_t>(std::clamp<std::int64_t>(total / (c.size * kUnitKeys), 1, room));
   return c;
 }

@@ -101,10 +101,18 @@ TEST(LatentClusters, OneRequestGetsAsManyAsItsKeysAreWorth) {
   EXPECT_EQ(latent({131072}), (Clusters{8, 15, 15}));
 }
 
-TEST(LatentClusters, AlikeRequestsOwnClustersWhereTheyFillTheWave) {
-  EXPECT_EQ(latent(std::vector<std::int64_t>(3, 32768)), (Clusters{8, 15, 5}));
-  EXPECT_EQ(latent(std::vector<std::int64_t>(30, 4096)), (Clusters{4, 30, 1}));
-  EXPECT_EQ(latent(std::vector<std::int64_t>(8, 4096)).per_request, 0) << "8 of 15 clusters would idle";
+TEST(LatentClusters, AlikeRequestsOwnTheLargestThatKeepTheGpuBusy) {
+  const auto alike = [](std::size_t requests, std::int64_t keys, std::int64_t row_groups = 1) {
+    return latent(std::vector<std::int64_t>(requests, keys), row_groups);
+  };
+  EXPECT_EQ(alike(3, 32768), (Clusters{8, 15, 5}));
+  EXPECT_EQ(alike(8, 4096), (Clusters{4, 24, 3})) << "8 clusters of 8 are 64 CTAs";
+  EXPECT_EQ(alike(30, 4096), (Clusters{4, 30, 1}));
+  EXPECT_EQ(alike(32, 1024), (Clusters{2, 64, 2}));
+  EXPECT_EQ(alike(128, 4096), (Clusters{1, 128, 1}));
+  EXPECT_EQ(alike(16, 64), (Clusters{4, 16, 1})) << "no more than the keys are worth";
+  EXPECT_EQ(alike(1, 8192, 8), (Clusters{2, 8, 8})) << "row groups share the L2: more of the GPU";
+  EXPECT_EQ(alike(200, 4096), (Clusters{2, 66, 0})) << "more than there are multiprocessors";
   EXPECT_EQ(latent({100, 9000}).per_request, 0) << "not alike";
 }
 
@@ -118,7 +126,7 @@ TEST(LatentClusters, AreOneWave) {
       EXPECT_LE(c.count * row_groups * c.size, kernels::latent::kCountersPerPlan);
     }
   }
-  EXPECT_EQ(latent({5000}, 1000), (Clusters{1, 1, 1})) << "more row groups than fit: a CTA each";
+  EXPECT_EQ(latent({5000}, 1000), (Clusters{1, 1, 0})) << "more row groups than fit: a CTA each";
 }
 
 TEST(LatentClusters, TakeTheCallersSplits) {
