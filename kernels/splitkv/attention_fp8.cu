@@ -8,9 +8,6 @@ std::span<const kernels::splitkv::Variant> variants_fp8() {
   static constexpr kernels::splitkv::Variant kVariants[] = {
     variant_of<Rows16<__nv_bfloat16, 512, true>>(DType::kBF16),
     variant_of<Rows32<__nv_bfloat16, 512, true>>(DType::kBF16),
-#if MLA_ARCH_ID >= 90 && MLA_ARCH_ID < 120  // kLargeBlocks
-    variant_of<Rows64<__nv_bfloat16, 512, true>>(DType::kBF16),
-#endif
     variant_of<Rows32<__nv_bfloat16, 256, true>>(DType::kBF16),
     variant_of<Rows32<__nv_bfloat16, 128, true>>(DType::kBF16),
   };

@@ -14,9 +14,8 @@ using Rows16 = Traits<T, kLatent, 16, 32, 1, 2, 4, 1, kFp8>;
 /// Tiles of 64 keys where they fit: half the barriers.
 template <class T, int kLatent, bool kFp8>
 using Rows32 = Traits<T, kLatent, 32, kLargeBlocks && kLatent == 512 ? 64 : 32, 1, 2, 4, 1, kFp8>;
-/// 215 KB of shared memory: only where blocks are large. Beside a widened tile only 32 keys leave room for
-/// two stages.
+/// 215 KB of shared memory: only where blocks are large.
 template <class T, int kLatent, bool kFp8>
-using Rows64 = Traits<T, kLatent, 64, kFp8 ? 32 : 48, 2, 2, 2, 2, kFp8>;
+using Rows64 = Traits<T, kLatent, 64, 48, 2, 2, 2, 2, kFp8>;
 
 }  // namespace mla::MLA_ARCH_NS::splitkv
