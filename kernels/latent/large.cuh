@@ -22,8 +22,8 @@
 // (multicast), so a block crosses the L2 once. Two slots of 64 keys and the query fill the shared memory.
 //
 // Bytes: every cache row once per 128 rows (64 if there are no more), q and out once, partial results of cut
-// requests. Bound: memory up to 64 rows, else the tensor cores: 2176 cycles a block. What is reached, and what
-// was tried instead: docs/kernels/cuda-latent-large.md.
+// requests. Bound: memory up to 64 rows, else the tensor cores: 2176 cycles a block. What is reached, and
+// what was tried instead: docs/kernels/cuda-latent-large.md.
 #pragma once
 
 #include "common/check.hpp"
