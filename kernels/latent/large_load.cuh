@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "latent/large_shared.cuh"
-#include "ptx/bulk_copy.cuh"
+#include "ptx/async_fence.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"

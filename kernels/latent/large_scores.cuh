@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "latent/large_shared.cuh"
+#include "ptx/async_fence.cuh"
 #include "ptx/barrier.cuh"
-#include "ptx/bulk_copy.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"

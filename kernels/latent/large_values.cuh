@@ -6,8 +6,8 @@
 #include <cstdint>
 
 #include "latent/large_shared.cuh"
+#include "ptx/async_fence.cuh"
 #include "ptx/barrier.cuh"
-#include "ptx/bulk_copy.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"

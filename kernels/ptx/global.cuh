@@ -16,13 +16,6 @@ __device__ __forceinline__ int atomic_add_acq_rel(int* address, int value) {
   return before;
 }
 
-/// ld.acquire.gpu: a value that other CTAs release.
-__device__ __forceinline__ int load_acquire(const int* address) {
-  int value;
-  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(address) : "memory");
-  return value;
-}
-
 /// griddepcontrol.wait: until the launches before this one have finished and their writes are visible; at
 /// once unless the launch asked for programmatic serialization.
 __device__ __forceinline__ void wait_for_previous_launch() {
