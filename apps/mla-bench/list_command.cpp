@@ -63,16 +63,31 @@ std::optional<AttentionShape> asked_shape(const ListRequest& request) {
   return spec::resolve(spec, any).points.front().shape;
 }
 
+Device asked_device(const ChosenGpu& gpu) {
+  return gpu.device ? *gpu.device : host_device();
+}
+
+/// The measured times to choose by; empty where there are none.
+Selector measured_times(const ListRequest& request, const ChosenGpu& gpu) {
+  return request.selector.empty() ? selector_for(asked_device(gpu)) : load_selector(request.selector);
+}
+
 /// What choose_backend says; null if nothing can do the shape.
-const Backend* choice(const AttentionShape& shape, const ListRequest& request, const ChosenGpu& gpu) {
-  const Device device = gpu.device ? *gpu.device : host_device();
-  const Selector table = request.selector.empty() ? selector_for(device) : load_selector(request.selector);
+const Backend* choice(const AttentionShape& shape, const ChosenGpu& gpu, const Selector& times) {
   try {
-    return &choose_backend(shape, device, table);
+    return &choose_backend(shape, asked_device(gpu), times);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnsupported) throw;
     return nullptr;
   }
+}
+
+/// A backend's time at a measured shape, in microseconds.
+std::optional<double> time_at(const Selector::Point* point, const Backend& backend) {
+  if (point == nullptr) return std::nullopt;
+  for (const auto& [name, time] : point->times_us)
+    if (name == backend.info().name) return time;
+  return std::nullopt;
 }
 
 /// All backends; with a shape the better first (candidates()), those for GPUs before those for the processor,
@@ -100,13 +115,19 @@ Table backends_table(const ListRequest& request) {
   const ChosenGpu gpu = choose_gpu(request.gpu);
   const std::optional<AttentionShape> shape = asked_shape(request);
   Table table{"backends", "", {{"backend", "backend"}, {"strategy", "strategy"}, {"runs_here", "here"}}, {}};
+  const Selector times = shape ? measured_times(request, gpu) : Selector();
+  const Selector::Point* const nearest = shape ? times.nearest(*shape) : nullptr;
+  const Backend* const chosen = shape ? choice(*shape, gpu, times) : nullptr;
   if (shape) {
     table.title =
         fmt::format("{}, on {}", to_text(*shape), gpu.device ? gpu.device->title : "this processor");
     table.columns.push_back({"supported", "shape"});
     table.columns.push_back({"chosen", "chosen"});
   }
-  const Backend* const chosen = shape ? choice(*shape, request, gpu) : nullptr;
+  if (nearest) {
+    table.title += fmt::format("; measured nearest to it: {}", to_text(nearest->shape));
+    table.columns.push_back({"measured_us", "us there", 1});
+  }
   table.columns.push_back({"reason", shape ? "why" : "why not"});
   table.columns.push_back({"origin", "from"});
   table.columns.push_back({"summary", "idea"});
@@ -117,6 +138,10 @@ Table backends_table(const ListRequest& request) {
     if (shape) {
       row.emplace_back(c.support.ok);
       row.emplace_back(c.backend == chosen);
+    }
+    if (nearest) {
+      const std::optional<double> time = time_at(nearest, *c.backend);
+      row.push_back(time ? Cell{*time} : Cell{});
     }
     const std::string& reason = shape ? c.reason : here.why;
     row.push_back(reason.empty() ? Cell{} : Cell{reason});

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "cache_ops/table.hpp"
+#include "cache_ops/host.hpp"
 #include "common/cache_params.hpp"
 #include "common/require.hpp"
 #include "mla/device_ops.hpp"
@@ -45,8 +45,8 @@ RotationParams rotation_of(const device_ops::Rotation& rotation, int rope_dim, s
   p.cos_stride = rotation.cos.stride[0];
   p.sin_stride = rotation.sin.stride[0];
   p.positions = rotation.positions;
-  p.input = rotation.input;
-  p.output = rotation.output;
+  p.interleaved_input = rotation.input == RopeLayout::kInterleaved;
+  p.interleaved_output = rotation.output == RopeLayout::kInterleaved;
   return p;
 }
 

@@ -2,22 +2,29 @@
 // Launches of the cache kernels: one warp a token or row, eight warps a block.
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "cache_ops/move.cuh"
-#include "cache_ops/write.cuh"
+#include "cache_ops/write_stream.cuh"
 #include "common/check.hpp"
+#include "common/grid.hpp"
 
 namespace mla::MLA_ARCH_NS {
 namespace cache_ops {
 namespace {
 
-unsigned blocks_for(std::int64_t work, std::int64_t per_block) {
-  return static_cast<unsigned>((work + per_block - 1) / per_block);
-}
+using kernels::blocks_for;
 
 void write(const WriteParams& p, void* stream) {
   if (p.tokens == 0) return;
+  if (streams(p)) {
+    constexpr int kThreads = 32 * kStreamWarps;
+    const StreamKernel kernel = stream_kernel_for(p);
+    const dim3 grid(kernels::one_wave(reinterpret_cast<const void*>(kernel), kThreads,
+                                      blocks_for(p.tokens, kStreamWarps))),
+        block(kThreads);
+    kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(p);
+    MLA_CHECK_LAUNCH("cache_ops::stream_kernel", grid, block, 0);
+    return;
+  }
   const dim3 grid(blocks_for(p.tokens, kWarps)), block(32 * kWarps);
   write_kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(p);
   MLA_CHECK_LAUNCH("cache_ops::write_kernel", grid, block, 0);
@@ -49,8 +56,7 @@ void copy_units(const CopyParams& p, void* stream) {
   // Some ten pieces a thread; a block of the cache may be as small as one row.
   constexpr std::int64_t kPerBlock = 32 * kMoveWarps * 10;
   const std::int64_t units = p.row_bytes / static_cast<std::int64_t>(sizeof(Unit)) * p.block_size;
-  const dim3 grid(static_cast<unsigned>(p.count), std::min(blocks_for(units, kPerBlock), 1024U)),
-      block(32 * kMoveWarps);
+  const dim3 grid(static_cast<unsigned>(p.count), blocks_for(units, kPerBlock, 1024)), block(32 * kMoveWarps);
   copy_kernel<Unit><<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(p);
   MLA_CHECK_LAUNCH("cache_ops::copy_kernel", grid, block, 0);
 }
@@ -70,8 +76,7 @@ void copy(const CopyParams& p, void* stream) {
 void channels(const ChannelsParams& p, void* stream) {
   if (p.tokens == 0) return;
   // Element by element; some grid strides long once the GPU is full.
-  const dim3 grid(std::min(blocks_for(p.tokens * p.heads * p.width, 32 * kMoveWarps), 4096U)),
-      block(32 * kMoveWarps);
+  const dim3 grid(blocks_for(p.tokens * p.heads * p.width, 32 * kMoveWarps, 4096)), block(32 * kMoveWarps);
   channels_kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(p);
   MLA_CHECK_LAUNCH("cache_ops::channels_kernel", grid, block, 0);
 }

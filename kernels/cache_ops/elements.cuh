@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cuda_fp8.h>
-
 #include <cstdint>
 
 #include "common/convert.cuh"
+#include "ptx/convert.cuh"
 
 /// Elements of run-time type to and from f32, one and eight at a time. Conversions are those of
 /// <mla/dtype.hpp>: to nearest, ties to even; e4m3 saturates.
@@ -13,7 +12,7 @@ namespace mla::MLA_ARCH_NS::cache_ops {
 
 __device__ inline std::uint8_t f32_to_e4m3(float x) {
 #if MLA_ARCH_ID >= 89
-  return __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
+  return static_cast<std::uint8_t>(ptx::pack_e4m3(x, 0.0F));
 #else
   // The toolkit's emulation goes through double. By hand: bits above 2^-6 round in place, below in steps of
   // 2^-9.
@@ -32,25 +31,64 @@ __device__ inline std::uint8_t f32_to_e4m3(float x) {
 #endif
 }
 
-/// a / b, near enough that rounding it to e4m3 is as if the exact quotient had been rounded: 16 bits of it,
-/// and below them whether the quotient lies beyond or before these. `inverse` is about 1 / b, or 0 where b is
-/// too small or too large for the residual to be exact.
-__device__ inline float divide_for_e4m3(float a, float b, float inverse) {
-  if (inverse == 0.0F) {
-    const float q = __fdiv_rz(a, b);
-    const float rest = __fmaf_rn(-q, b, a);
-    return rest < 0.0F || rest > 0.0F ? __uint_as_float(__float_as_uint(q) | 1U) : q;
-  }
+/// a / b, near enough that rounding it to e4m3 is as if the exact quotient had been rounded, for any b.
+__device__ inline float divide_slowly(float a, float b) {
+  const float q = __fdiv_rz(a, b);
+  const float rest = __fmaf_rn(-q, b, a);
+  return rest < 0.0F || rest > 0.0F ? __uint_as_float(__float_as_uint(q) | 1U) : q;
+}
+
+/// The same where `inverse` is about 1 / b, and b neither too small nor too large for the residual to be
+/// exact: 16 bits of the quotient, and below them whether it lies beyond or before these. No branches.
+__device__ inline float divide_by_inverse(float a, float b, float inverse) {
   const std::uint32_t near = __float_as_uint(__fmul_rn(a, inverse)) & 0xffffff00U;
   const float rest = __fmaf_rn(-__uint_as_float(near), b, a);  // 16 by 24 bits: its sign is exact
-  if (!(rest < 0.0F || rest > 0.0F)) return __uint_as_float(near);
-  const bool beyond = (__float_as_uint(rest) ^ __float_as_uint(a)) >> 31 == 0;
-  return __uint_as_float(beyond ? near | 1U : near - 1U);
+  const int before = static_cast<int>(__float_as_uint(rest) ^ __float_as_uint(a)) >> 31;  // -1 or 0
+  const std::uint32_t there = near + static_cast<std::uint32_t>(before | 1);
+  return __uint_as_float(rest < 0.0F || rest > 0.0F ? there : near);  // neither: exact, or no number
+}
+
+/// x / scale for the plain fp8 format, ready for rounding to e4m3; `inverse` 0: the scale is an extreme one.
+template <int kCount>
+__device__ inline void divide_for_e4m3(float (&x)[kCount], float scale, float inverse) {
+  if (inverse == 0.0F) {
+#pragma unroll 1
+    for (int j = 0; j < kCount; ++j) {
+      // Rotated through element 0: a run-time subscript would put the array into local memory.
+      const float q = divide_slowly(x[0], scale);
+#pragma unroll
+      for (int i = 0; i + 1 < kCount; ++i) x[i] = x[i + 1];
+      x[kCount - 1] = q;
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) x[j] = divide_by_inverse(x[j], scale, inverse);
+  }
+}
+
+/// The same where most x are ordinary numbers and `inverse` is not 0. x * inverse lies within two places of
+/// the exact quotient, so both round to the same code unless where codes meet is as near: there, and at codes
+/// themselves, the last 19 bits are 0.
+template <int kCount>
+__device__ inline void divide_mostly_for_e4m3(float (&x)[kCount], float scale, float inverse) {
+  float q[kCount];
+  std::uint32_t nearest = 0xffffffffU;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    q[j] = __fmul_rn(x[j], inverse);
+    nearest = min(nearest, (__float_as_uint(q[j]) + 2U) & 0x7ffffU);
+  }
+  if (nearest <= 4U) {
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) q[j] = divide_by_inverse(x[j], scale, inverse);
+  }
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) x[j] = q[j];
 }
 
 __device__ inline std::uint32_t f32_to_e4m3_pair(float low, float high) {
 #if MLA_ARCH_ID >= 89
-  return __nv_cvt_float2_to_fp8x2(make_float2(low, high), __NV_SATFINITE, __NV_E4M3);
+  return ptx::pack_e4m3(low, high);
 #else
   return f32_to_e4m3(low) | static_cast<std::uint32_t>(f32_to_e4m3(high)) << 8;
 #endif
@@ -80,6 +118,16 @@ __device__ inline float2 unpack_pair(DType dtype, std::uint32_t bits) {
   return __half22float2(reinterpret_cast<const __half2&>(bits));
 }
 
+/// Eight 16-bit elements as they were loaded.
+__device__ inline void unpack_eight(DType dtype, uint4 pairs, float (&x)[8]) {
+  const std::uint32_t words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+    const float2 two = unpack_pair(dtype, words[j]);
+    x[2 * j] = two.x, x[2 * j + 1] = two.y;
+  }
+}
+
 /// Eight elements from `i`, which must be aligned to their own size together.
 __device__ inline void load_eight(const void* data, DType dtype, std::int64_t i, float (&x)[8]) {
   if (dtype == DType::kF32) {
@@ -93,12 +141,7 @@ __device__ inline void load_eight(const void* data, DType dtype, std::int64_t i,
       x[j] = to_float(E4M3{static_cast<std::uint8_t>((j < 4 ? codes.x : codes.y) >> (8 * (j & 3)))});
   } else {
     const uint4 pairs = *reinterpret_cast<const uint4*>(static_cast<const std::uint16_t*>(data) + i);
-    const std::uint32_t words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-      const float2 two = unpack_pair(dtype, words[j]);
-      x[2 * j] = two.x, x[2 * j + 1] = two.y;
-    }
+    unpack_eight(dtype, pairs, x);
   }
 }
 

@@ -7,7 +7,7 @@
 /// in pieces of eight channels (gather) or 16 bytes (copy); bound by bytes read plus bytes written.
 namespace mla::MLA_ARCH_NS::cache_ops {
 
-__global__ void __launch_bounds__(32 * kMoveWarps) gather_kernel(const __grid_constant__ GatherParams p) {
+__global__ void __launch_bounds__(32 * kMoveWarps, 4) gather_kernel(const __grid_constant__ GatherParams p) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   const std::int64_t first =
       (static_cast<std::int64_t>(blockIdx.x) * kMoveWarps + threadIdx.x / 32) * kRowsPerWarp;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(32 * kMoveWarps) gather_kernel(const __grid_co
 }
 
 template <class Unit>
-__global__ void __launch_bounds__(32 * kMoveWarps) copy_kernel(const __grid_constant__ CopyParams p) {
+__global__ void __launch_bounds__(32 * kMoveWarps, 6) copy_kernel(const __grid_constant__ CopyParams p) {
   const std::int64_t pair = blockIdx.x;
   const std::int64_t source = p.pairs[pair * p.pair_row], target = p.pairs[pair * p.pair_row + p.pair_column];
   if (source < 0 || source >= p.from_blocks || target < 0 || target >= p.to_blocks) return;
@@ -41,7 +41,8 @@ __global__ void __launch_bounds__(32 * kMoveWarps) copy_kernel(const __grid_cons
   }
 }
 
-__global__ void __launch_bounds__(32 * kMoveWarps) channels_kernel(const __grid_constant__ ChannelsParams p) {
+__global__ void __launch_bounds__(32 * kMoveWarps, 6)
+    channels_kernel(const __grid_constant__ ChannelsParams p) {
   const std::int64_t total = p.tokens * p.heads * p.width;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < total;
        i += static_cast<std::int64_t>(gridDim.x) * blockDim.x) {

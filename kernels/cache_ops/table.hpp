@@ -6,10 +6,7 @@
 
 #include "common/params.hpp"
 #include "common/strided.hpp"
-#include "mla/cache.hpp"
-#include "mla/device_ops.hpp"
-#include "mla/dtype.hpp"
-#include "mla/layer.hpp"
+#include "mla/formats.hpp"
 
 /// What the cache kernels are told. Element types are a run-time switch, uniform over the grid: 21
 /// combinations of input type and format are not worth a kernel each when the bytes moved are the bound.
@@ -46,7 +43,7 @@ struct RotationParams {
   const float* sin = nullptr;
   std::int64_t cos_stride = 0, sin_stride = 0;
   Strided<const std::int64_t> positions;
-  RopeLayout input = RopeLayout::kInterleaved, output = RopeLayout::kInterleaved;
+  bool interleaved_input = true, interleaved_output = true;  // else [first halves | second halves]
 };
 
 struct WriteParams {
@@ -142,12 +139,5 @@ struct Table {
 
 /// That of the current device. Throws kUnsupported or kDevice where there is none.
 [[nodiscard]] const Table& table();
-
-/// device_ops::write_cache with a bias [L+R] that is added to the inputs first (one f32 addition each), or
-/// none.
-void write_cache(const device_ops::CacheWrite& args, const ConstTensorRef& bias, void* stream);
-
-/// Rows of the pool can be moved in pieces of eight channels by vector instructions.
-[[nodiscard]] bool vector_pool(const CacheLayout& layout, const CacheParams& cache, const MlaDims& dims);
 
 }  // namespace mla::kernels::cache_ops

@@ -76,22 +76,39 @@ __device__ inline void quantise_tile(float (&x)[8], std::byte* row, int scale_of
   if (live && (lane & 15) == 0) reinterpret_cast<float*>(row + scale_offset)[tile] = scale;
 }
 
-/// Rotated pair i of a rope row, and where its two channels go.
+/// Channels of pair i of `pairs` in a layout.
+struct PairPlace {
+  int a, b;
+  __device__ inline PairPlace(bool interleaved, int i, int pairs)
+      : a(interleaved ? 2 * i : i), b(interleaved ? 2 * i + 1 : i + pairs) {}
+};
 struct Pair {
   float a, b;
-  int at_a, at_b;
 };
+__device__ inline Pair rotate_pair(Pair x, float cos, float sin) {
+  return {__fsub_rn(__fmul_rn(x.a, cos), __fmul_rn(x.b, sin)),
+          __fadd_rn(__fmul_rn(x.a, sin), __fmul_rn(x.b, cos))};
+}
+
+/// Rotated pair i of a rope row.
 template <class Load>
-__device__ inline Pair rotated_pair(const RotationParams& rotation, std::int64_t position, int i, int half,
+__device__ inline Pair rotated_pair(const RotationParams& rotation, std::int64_t position, int i, int pairs,
                                     const Load& load) {
-  if (rotation.cos == nullptr) return {load(2 * i), load(2 * i + 1), 2 * i, 2 * i + 1};
-  const bool in = rotation.input == RopeLayout::kInterleaved,
-             out = rotation.output == RopeLayout::kInterleaved;
-  const float a = load(in ? 2 * i : i), b = load(in ? 2 * i + 1 : i + half);
-  const float cos = rotation.cos[position * rotation.cos_stride + i];
-  const float sin = rotation.sin[position * rotation.sin_stride + i];
-  return {__fsub_rn(__fmul_rn(a, cos), __fmul_rn(b, sin)), __fadd_rn(__fmul_rn(a, sin), __fmul_rn(b, cos)),
-          out ? 2 * i : i, out ? 2 * i + 1 : i + half};
+  const PairPlace place(rotation.interleaved_input, i, pairs);
+  const Pair pair{load(place.a), load(place.b)};
+  if (rotation.cos == nullptr) return pair;
+  return rotate_pair(pair, rotation.cos[position * rotation.cos_stride + i],
+                     rotation.sin[position * rotation.sin_stride + i]);
+}
+
+/// Rounds a rotated pair as the cache wants it and stores its channels.
+__device__ inline void store_pair(const WriteParams& p, std::byte* rope, int i, Pair pair) {
+  const DType type = rope_dtype(p.cache.format);
+  float x[2] = {round_onto(p.intermediate, pair.a), round_onto(p.intermediate, pair.b)};
+  if (type == DType::kE4M3) divide_for_e4m3(x, p.cache.scale, p.inverse_scale);
+  const PairPlace place(p.rotation.interleaved_output, i, p.rope / 2);
+  store_one(rope, type, place.a, x[0]);
+  store_one(rope, type, place.b, x[1]);
 }
 
 /// c_kv of one token as channels i .. i + 7, with the bias of the projection.
@@ -104,15 +121,15 @@ __device__ inline void load_latent(const WriteParams& p, std::int64_t token, int
   for (int j = 0; j < 8; ++j) x[j] = __fadd_rn(x[j], bias[j]);
 }
 
-/// Channels i .. i + 7 of a token, normalised by r, encoded and stored; all lanes of the warp.
-__device__ inline void store_latent(const WriteParams& p, std::byte* row, int i, float r, float (&x)[8]) {
-  const DType type = latent_dtype(p.cache.format);
-  if (p.norm_weight.data != nullptr) {
-    float weight[8];
-    load_channels(p.norm_weight, 0, i, p.latent, p.vector_weight, weight);
+/// x = (x r) weight
+__device__ inline void normalise(float (&x)[8], float r, const float (&weight)[8]) {
 #pragma unroll
-    for (int j = 0; j < 8; ++j) x[j] = __fmul_rn(__fmul_rn(x[j], r), weight[j]);
-  }
+  for (int j = 0; j < 8; ++j) x[j] = __fmul_rn(__fmul_rn(x[j], r), weight[j]);
+}
+
+/// Channels i .. i + 7 of a token, encoded and stored; all lanes of the warp.
+__device__ inline void store_latent(const WriteParams& p, std::byte* row, int i, float (&x)[8]) {
+  const DType type = latent_dtype(p.cache.format);
   if (p.intermediate != DType::kF32) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) x[j] = round_onto(p.intermediate, x[j]);
@@ -120,8 +137,7 @@ __device__ inline void store_latent(const WriteParams& p, std::byte* row, int i,
   if (p.cache.scale_offset > 0) {
     quantise_tile(x, row, p.cache.scale_offset, i / 128, static_cast<int>(threadIdx.x & 31), i < p.latent);
   } else if (type == DType::kE4M3) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) x[j] = divide_for_e4m3(x[j], p.cache.scale, p.inverse_scale);
+    divide_for_e4m3(x, p.cache.scale, p.inverse_scale);
   }
   if (p.vector_out && i + 8 <= p.latent) {
     store_eight(row, type, i, x);
@@ -150,21 +166,13 @@ __global__ void __launch_bounds__(32 * kWarps, 4) write_kernel(const __grid_cons
 
   // The rotary part first: its loads from the table overlap with the norm.
   auto* const rope = const_cast<std::byte*>(rope_row(p.cache, place));
-  const DType rope_type = rope_dtype(p.cache.format);
   for (int i = lane; i < p.rope / 2; i += 32) {
-    const Pair pair = rotated_pair(p.rotation, position, i, p.rope / 2, [&](int column) {
-      const float value = load_one(p.k_pe.data, p.k_pe.dtype, token * p.k_pe.stride + column);
-      return p.bias.data == nullptr
-                 ? value
-                 : __fadd_rn(value, load_one(p.bias.data, p.bias.dtype, p.latent + column));
-    });
-    float a = round_onto(p.intermediate, pair.a), b = round_onto(p.intermediate, pair.b);
-    if (rope_type == DType::kE4M3) {
-      a = divide_for_e4m3(a, p.cache.scale, p.inverse_scale);
-      b = divide_for_e4m3(b, p.cache.scale, p.inverse_scale);
-    }
-    store_one(rope, rope_type, pair.at_a, a);
-    store_one(rope, rope_type, pair.at_b, b);
+    store_pair(p, rope, i, rotated_pair(p.rotation, position, i, p.rope / 2, [&](int column) {
+                 const float value = load_one(p.k_pe.data, p.k_pe.dtype, token * p.k_pe.stride + column);
+                 return p.bias.data == nullptr
+                            ? value
+                            : __fadd_rn(value, load_one(p.bias.data, p.bias.dtype, p.latent + column));
+               }));
   }
 
   float r = 1.0F;
@@ -185,14 +193,22 @@ __global__ void __launch_bounds__(32 * kWarps, 4) write_kernel(const __grid_cons
   }
 
   auto* const row = const_cast<std::byte*>(latent_row(p.cache, place));
+  const auto finish = [&](int i, float(&channels)[8]) {
+    if (p.norm_weight.data != nullptr) {
+      float weight[8];
+      load_channels(p.norm_weight, 0, i, p.latent, p.vector_weight, weight);
+      normalise(channels, r, weight);
+    }
+    store_latent(p, row, i, channels);
+  };
 #pragma unroll
   for (int c = 0; c < kHeld; ++c)
-    if (256 * c < p.latent) store_latent(p, row, 256 * c + 8 * lane, r, x[c]);
+    if (256 * c < p.latent) finish(256 * c + 8 * lane, x[c]);
 #pragma unroll 1
   for (int first = 256 * kHeld; first < p.latent; first += 256) {  // these are read again, from the L1
     float more[8];
     load_latent(p, token, first + 8 * lane, more);
-    store_latent(p, row, first + 8 * lane, r, more);
+    finish(first + 8 * lane, more);
   }
 }
 
@@ -224,7 +240,7 @@ inline constexpr int kRotatePairs = 4;  // a lane; R at most 256
 
 /// Rotation in place, a warp for each (token, head): all pairs are read before one is written, since input
 /// and output layouts may differ.
-__global__ void __launch_bounds__(32 * kWarps) rotate_kernel(const __grid_constant__ RotateParams p) {
+__global__ void __launch_bounds__(32 * kWarps, 4) rotate_kernel(const __grid_constant__ RotateParams p) {
   const int lane = static_cast<int>(threadIdx.x & 31);
   const std::int64_t work = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
   if (work >= p.tokens * p.heads) return;
@@ -239,8 +255,9 @@ __global__ void __launch_bounds__(32 * kWarps) rotate_kernel(const __grid_consta
 #pragma unroll
   for (int k = 0; k < kRotatePairs; ++k) {
     if (lane + 32 * k >= p.rope / 2) break;
-    store_one(p.x, p.dtype, at + pairs[k].at_a, pairs[k].a);
-    store_one(p.x, p.dtype, at + pairs[k].at_b, pairs[k].b);
+    const PairPlace place(p.rotation.interleaved_output, lane + 32 * k, p.rope / 2);
+    store_one(p.x, p.dtype, at + place.a, pairs[k].a);
+    store_one(p.x, p.dtype, at + place.b, pairs[k].b);
   }
 }
 

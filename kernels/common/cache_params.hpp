@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/params.hpp"
+#include "mla/cache.hpp"
 
 namespace mla::kernels {
 

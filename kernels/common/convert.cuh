@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "mla/dtype.hpp"
+#include "mla/formats.hpp"
 
 namespace mla::MLA_ARCH_NS {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "common/params.hpp"
+#include "common/arguments.hpp"
 
 #include <fmt/format.h>
 

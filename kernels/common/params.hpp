@@ -5,12 +5,10 @@
 #include <cstdint>
 
 #include "common/fast_divide.hpp"
-#include "mla/backend.hpp"
-#include "mla/cache.hpp"
-#include "mla/dtype.hpp"
-#include "mla/shape.hpp"
+#include "mla/formats.hpp"
 
-/// What kernels take by value: plain data made once on the host from a shape and its arguments.
+/// What kernels take by value: plain data made once on the host from a shape and its arguments
+/// (common/arguments.hpp). nvcc reads this header four times a file: it includes as little as it can.
 namespace mla::kernels {
 
 /// The paged cache. A format without a rope pool of its own has `rope` point into the row, with the row's
@@ -65,29 +63,5 @@ struct AttentionParams {
   std::int32_t sink = 0;
   float scale = 1.0F;  // softmax scale
 };
-
-/// Checks the arguments against the shape (types, widths, missing pointers, scale) and packs them. Throws
-/// kInvalidArgument naming the argument.
-[[nodiscard]] AttentionParams make_params(const AttentionShape& shape, const AttentionArgs& args);
-
-/// What every plan() checks first. Throws kUnsupported with the sentence of supports(), kDevice if `device`
-/// is only described and so nothing can run on it.
-void require(const Backend& backend, const AttentionShape& shape, const Device& device);
-
-/// The plan that belongs to a backend's run(): throws kInvalidArgument if another backend made it, or if the
-/// workspace is smaller than the plan wants.
-template <class OwnPlan>
-[[nodiscard]] const OwnPlan& own_plan(const Plan& plan, std::size_t workspace_bytes, const char* backend);
-
-[[noreturn]] void throw_foreign_plan(const char* backend);
-void check_workspace(std::size_t have, std::size_t need, const char* backend);
-
-template <class OwnPlan>
-const OwnPlan& own_plan(const Plan& plan, std::size_t workspace_bytes, const char* backend) {
-  const auto* own = dynamic_cast<const OwnPlan*>(&plan);
-  if (own == nullptr) throw_foreign_plan(backend);
-  check_workspace(workspace_bytes, plan.workspace_bytes(), backend);
-  return *own;
-}
 
 }  // namespace mla::kernels

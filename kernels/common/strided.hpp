@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
-#include "mla/tensor.hpp"
+namespace mla {
+template <class T, std::size_t Rank>
+struct View;  // <mla/tensor.hpp>, which device code need not read
+}
 
 namespace mla::kernels {
 

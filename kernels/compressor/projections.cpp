@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
-#include "cache_ops/table.hpp"
+#include "cache_ops/host.hpp"
 #include "common/require.hpp"
 #include "gemm/lt.hpp"
 #include "mla/device_ops.hpp"

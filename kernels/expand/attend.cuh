@@ -3,22 +3,21 @@
 
 #include <cuda_runtime.h>
 
+#include "common/block_memory.cuh"
 #include "common/check.hpp"
 #include "expand/flash.cuh"
 
 /// The attention kernel's tiles for each width, and its launch. Two row tiles (32 queries) a warp halve the
 /// shared-memory reads for each product and leave just enough registers at a value width of 128; at 256 one
 /// row tile fills them. Tiles of 64 keys read each query fragment half as often as tiles of 32.
-/// Before compute capability 9.0 a block must fit the 99 KB of 8.6 and 8.9.
+/// Elsewhere than on 9.0 and 10.x a block must fit the 99 KB of 8.6, 8.9 and 12.x.
 namespace mla::MLA_ARCH_NS::flash {
 
 using kernels::expand::Tile;
 using kernels::expand::Variant;
 
-inline constexpr bool kLarge = MLA_ARCH_ID >= 90;
-
 template <class T, int kDqk, int kDv>
-struct Many : Traits<T, kDqk, kDv, kLarge ? 8 : 4, (kDv > 128 ? 1 : 2), kLarge ? 64 : 32> {};
+struct Many : Traits<T, kDqk, kDv, kLargeBlocks ? 8 : 4, (kDv > 128 ? 1 : 2), kLargeBlocks ? 64 : 32> {};
 template <class T, int kDqk, int kDv>
 struct Few : Traits<T, kDqk, kDv, 1, 1, 32> {};
 

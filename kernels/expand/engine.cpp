@@ -6,7 +6,8 @@
 #include <algorithm>
 #include <limits>
 
-#include "cache_ops/table.hpp"
+#include "cache_ops/host.hpp"
+#include "common/arguments.hpp"
 #include "common/cache_params.hpp"
 #include "common/check.hpp"
 #include "common/require.hpp"

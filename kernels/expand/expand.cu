@@ -2,9 +2,8 @@
 // Entry points of the expanded form for one architecture.
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "common/check.hpp"
+#include "common/grid.hpp"
 #include "expand/attend.cuh"
 #include "expand/rows.cuh"
 
@@ -12,14 +11,11 @@ namespace mla::MLA_ARCH_NS {
 namespace expand {
 namespace {
 
+using kernels::blocks_for;
 using kernels::expand::Table;
 using kernels::expand::Tile;
 using kernels::expand::Variant;
 using kernels::expand::Widths;
-
-unsigned blocks_for(std::int64_t work, std::int64_t per_block) {
-  return static_cast<unsigned>((work + per_block - 1) / per_block);
-}
 
 void offsets(const OffsetsParams& p, void* stream) {
   offsets_kernel<<<1, kThreads, 0, static_cast<cudaStream_t>(stream)>>>(p);
@@ -77,14 +73,14 @@ void merge(const MergeParams& p, void* stream) {
 
 void tail(const TailParams& p, void* stream) {
   if (p.tokens == 0) return;
-  const dim3 grid(std::min(blocks_for(p.tokens * p.heads * p.width, kThreads), 264U)), block(kThreads);
+  const dim3 grid(blocks_for(p.tokens * p.heads * p.width, kThreads, 264)), block(kThreads);
   tail_kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(p);
   MLA_CHECK_LAUNCH("expand::tail_kernel", grid, block, 0);
 }
 
 void fill(float* data, std::int64_t count, float value, void* stream) {
   if (count == 0) return;
-  const dim3 grid(std::min(blocks_for(count, kThreads), 1024U)), block(kThreads);
+  const dim3 grid(blocks_for(count, kThreads, 1024)), block(kThreads);
   fill_kernel<<<grid, block, 0, static_cast<cudaStream_t>(stream)>>>(data, count, value);
   MLA_CHECK_LAUNCH("expand::fill_kernel", grid, block, 0);
 }

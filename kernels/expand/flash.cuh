@@ -41,11 +41,13 @@ struct alignas(16) Pieces {
   int row, any;
 };
 
-/// What a block works on; in shared memory, because the products need the registers.
+/// What a block works on; in shared memory, because the products need the registers. Keys outside [all_begin,
+/// all_end) of the list may be hidden from some of its queries and seen by others.
 struct Work {
   Segment segment;
   Span span;
   int head = 0, split = 0, first_query = 0;
+  int all_begin = 0, all_end = 0;
 };
 
 template <class T_, int kDqk_, int kDv_, int kWarps_, int kRowTiles_, int kBlockN_>
@@ -203,6 +205,43 @@ __device__ __forceinline__ Reach reach_of(const AttendParams& p, const Segment& 
           keys.before(position + rows), position};
 }
 
+/// The block's work. A lone query, an explicit index and no mask have no keys that only some queries see.
+template <int kBlockM>
+__device__ __forceinline__ Work work_of(const AttendParams& p, const Segment& segment, const Span& span,
+                                        int head, int split, int first_query) {
+  const int rows = min(kBlockM, segment.q_len - first_query);
+  Work work{segment, span, head, split, first_query, 0, 0x7fffffff};
+  if (rows == 1 || p.segments.topk > 0 || !p.segments.mask.causal) return work;
+  const Reach reach = reach_of(p, segment, span, segment.kv_len - segment.q_len + first_query, rows);
+  work.all_begin = reach.all_begin;
+  work.all_end = reach.all_end;
+  return work;
+}
+
+/// Whether tile [tile, tile + kBlockN) has keys that only some of the block's queries see.
+template <int kBlockN>
+__device__ __forceinline__ bool has_unshared(const Work& work, int tile) {
+  return tile < work.all_begin || tile + kBlockN > work.all_end;
+}
+
+/// Clears what is not finite in the values of such keys: 0 times it would be NaN in the queries that do not
+/// see them, and those that do have a weight that is not finite either. For all threads, between barriers.
+template <class T, int kRows, int kColumns, int kThreads>
+__device__ __forceinline__ void clear_unshared(T (*v)[kColumns + kPad], const Work& work, int tile) {
+  constexpr int kWords = kColumns / 2;
+  constexpr uint32_t kExponent = std::is_same_v<T, __nv_bfloat16> ? 0x7f80U : 0x7c00U;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kWords; i += kThreads) {
+    const int row = i / kWords, index = tile + row;
+    if (index >= work.all_begin && index < work.all_end) continue;
+    uint32_t& word = reinterpret_cast<uint32_t*>(v[row])[i % kWords];
+    uint32_t kept = word;
+    if ((kept & kExponent) == kExponent) kept &= 0xffff0000U;
+    if ((kept >> 16 & kExponent) == kExponent) kept &= 0x0000ffffU;
+    if (kept != word) word = kept;
+  }
+}
+
 /// Sets scores of keys that a query must not see to -inf. All in indices of the key list: a query sees [from,
 /// to) and the sinks before `sinks`.
 template <int kRowTiles, int kBlockN>
@@ -312,7 +351,7 @@ __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_consta
       copy_queries<T, Tr::kBlockM, Tr::kDqk, Tr::kThreads>(shared.q, p, segment, head, first_query);
     make_pieces<Tr>(shared, p, segment, head);
     if (threadIdx.x == 0) {
-      shared.work = {segment, span, head, split, first_query};
+      shared.work = work_of<Tr::kBlockM>(p, segment, span, head, split, first_query);
       shared.redo = shared.again = 0;
     }
     shared.careful[warp] = 1;
@@ -341,6 +380,10 @@ __global__ void __launch_bounds__(Tr::kThreads) flash_kernel(const __grid_consta
       __syncthreads();  // this tile has landed for all; nobody still reads the other stage
       const int following = next_tile<Tr::kBlockN>(shared.work.span, tile + Tr::kBlockN);
       if (following < shared.work.span.end) copy_tile(following, stage ^ 1);
+      if (has_unshared<Tr::kBlockN>(shared.work, tile)) {
+        clear_unshared<T, Tr::kBlockN, Tr::kDv, Tr::kThreads>(shared.v[stage], shared.work, tile);
+        __syncthreads();
+      }
       if (tile < shared.reach[warp].none) {
         if (kHopeful && lower_sums<Tr::kRowTiles, Tr::kDv>(state)) shared.redo = 1;
         Scores<Tr::kRowTiles, Tr::kBlockN> s;

@@ -6,7 +6,7 @@
 
 #include "common/params.hpp"
 #include "common/strided.hpp"
-#include "mla/dtype.hpp"
+#include "mla/formats.hpp"
 
 namespace mla::kernels::expand {
 

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "cache_ops/table.hpp"
+#include "cache_ops/host.hpp"
 #include "common/arch_table.hpp"
+#include "common/arguments.hpp"
 #include "common/check.hpp"
 #include "common/require.hpp"
 #include "expand/engine.hpp"
@@ -180,6 +181,9 @@ class Run {
     s.lse_token = p_.lse_stride_token;
     s.lse_head = p_.lse_stride_head;
     plan_.table->softmax(s, stream_.handle);
+    if (g.queries > 1 && g.segments.topk == 0 && g.segments.mask.causal) {
+      plan_.table->clear({g, at<void>(plan_.keys_at), d.kv_lora_rank, d.latent_width()}, stream_.handle);
+    }
 
     lt::Product values{.in = g.dtype, .out = DType::kF32, .w_by_columns = true};
     values.m = rows, values.n = d.kv_lora_rank, values.k = g.keys, values.batch = g.count;

@@ -4,15 +4,13 @@
 //   q~ = W_UK^T q   [n, S H, L+R]        head space only; batched over heads
 //   S  = q~ rows^T  [n, S H, N] f32      rows [n, N, L+R] gathered from the pages: every key is read once for all heads
 //   P  = softmax    [n, S H, N] 16 bit   one block a row; sums stay f32
-//   O  = P rows     [n, S H, L] f32      the first L channels of the same rows
+//   O  = P rows     [n, S H, L] f32      the first L channels of the same rows, made finite
 //   o  = W_UV O     [n, S, H, V]         head space only
 //
 // The kernels here are what lies between the products. They move bytes: scores written and read once in f32
 // and once in 16 bits are 10 bytes a (head, key) pair, which is what this strategy costs beside the fused
 // ones.
 #include <cuda_runtime.h>
-
-#include <algorithm>
 
 #include "cache_ops/paged_row.cuh"
 #include "common/check.hpp"
@@ -90,6 +88,12 @@ __device__ float block_reduce(float x, bool maximum, float* shared) {
   return x;
 }
 
+/// Whether the query at position `at` sees the key at `position`, which comes no later than the request's
+/// end.
+__device__ __forceinline__ bool sees(const kernels::expand::MaskParams& mask, int at, int position) {
+  return !mask.causal || (position <= at && (position > at - mask.window || position < mask.sink));
+}
+
 __global__ void __launch_bounds__(kThreads) softmax_kernel(const __grid_constant__ SoftmaxParams p) {
   __shared__ float shared[kWarps];
   const Group& g = p.group;
@@ -108,7 +112,7 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(const __grid_constant
   const auto seen = [&](int index) {
     if (index >= keys || (valid != nullptr && valid[index] == 0)) return false;
     const int position = segment.keys.position(index);
-    return !causal || (position <= at && (position > at - mask.window || position < mask.sink));
+    return !causal || sees(mask, at, position);
   };
 
   float top = -INFINITY;
@@ -129,6 +133,29 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(const __grid_constant
   const bool empty = top == -INFINITY && sum == 0.0F;
   p.lse[(segment.q_begin + query) * p.lse_token + head * p.lse_head] =
       empty ? -INFINITY : (base * p.scale + log2f(sum)) * 0.6931471805599453F;
+}
+
+/// A warp a key that not all queries of its segment see: the last queries - 1 keys, and the first ones of the
+/// window. What the first and the last query see, all see.
+__global__ void __launch_bounds__(kThreads) clear_kernel(const __grid_constant__ ClearParams p) {
+  const int lane = static_cast<int>(threadIdx.x & 31);
+  const Group& g = p.group;
+  const int edge = g.queries - 1;
+  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (item >= static_cast<std::int64_t>(g.count) * 2 * edge) return;
+  const int member = static_cast<int>(item / (2 * edge)), c = static_cast<int>(item % (2 * edge));
+  const Segment segment = segment_at(g.segments, g.first + member);
+  const int index = c < edge ? segment.keys.count() - 1 - c : segment.keys.sink_end + c - edge;
+  if (index < 0 || index >= min(segment.keys.count(), g.keys)) return;
+  const int position = segment.keys.position(index);
+  if (sees(g.segments.mask, segment.kv_len - segment.q_len, position) &&
+      sees(g.segments.mask, segment.kv_len - 1, position))
+    return;
+  auto* const row =
+      static_cast<std::uint16_t*>(p.rows) + (static_cast<std::int64_t>(member) * g.keys + index) * p.width;
+  const std::uint16_t exponent = g.dtype == DType::kBF16 ? 0x7f80 : 0x7c00;
+  for (int channel = lane; channel < p.latent; channel += 32)
+    if ((row[channel] & exponent) == exponent) row[channel] = 0;
 }
 
 __global__ void __launch_bounds__(kThreads) finish_kernel(const __grid_constant__ FinishParams p) {
@@ -182,6 +209,10 @@ void keys(const KeyParams& p, void* stream) {
 void softmax(const SoftmaxParams& p, void* stream) {
   launch(softmax_kernel, "gemm::softmax_kernel", static_cast<unsigned>(padded_rows(p.group)), p, stream);
 }
+void clear(const ClearParams& p, void* stream) {
+  const std::int64_t keys = static_cast<std::int64_t>(p.group.count) * 2 * (p.group.queries - 1);
+  launch(clear_kernel, "gemm::clear_kernel", blocks_for(keys), p, stream);
+}
 void finish(const FinishParams& p, void* stream) {
   launch(finish_kernel, "gemm::finish_kernel", blocks_for(padded_rows(p.group)), p, stream);
 }
@@ -190,7 +221,8 @@ void finish(const FinishParams& p, void* stream) {
 }  // namespace gemm
 
 const kernels::gemm::Table& gemm_table() {
-  static constexpr kernels::gemm::Table kTable{&gemm::queries, &gemm::keys, &gemm::softmax, &gemm::finish};
+  static constexpr kernels::gemm::Table kTable{&gemm::queries, &gemm::keys, &gemm::softmax, &gemm::clear,
+                                               &gemm::finish};
   return kTable;
 }
 

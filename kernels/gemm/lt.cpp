@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <tuple>
+#include <type_traits>
 
 #include "common/check.hpp"
 #include "gemm/lt_api.hpp"
@@ -149,6 +150,19 @@ State& state() {
   return *kept;
 }
 
+/// The library's kernels count bytes within a tile of rows in 32 bits: rows of 2^30 elements are an illegal
+/// access. Tiles have up to 256 rows.
+bool far_apart(std::int64_t stride, DType dtype) {
+  constexpr std::int64_t kMostRows = 256;
+  return stride * static_cast<std::int64_t>(size_of(dtype)) * kMostRows > std::int64_t{1} << 31;
+}
+
+template <class T>
+T* step(T* data, std::int64_t elements, DType dtype) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  return static_cast<Byte*>(data) + elements * static_cast<std::int64_t>(size_of(dtype));
+}
+
 }  // namespace
 
 Support available() {
@@ -159,6 +173,17 @@ Support available() {
 void multiply(const Product& product, const void* a, const void* w, void* out, std::span<std::byte> workspace,
               void* stream, const void* bias) {
   if (product.m == 0 || product.n == 0 || product.batch == 0) return;
+  if (product.m > 1 && (far_apart(product.a_row, product.in) || far_apart(product.out_row, product.out))) {
+    Product row = product;
+    row.m = 1;
+    row.a_row = product.k;
+    row.out_row = product.n;
+    for (std::int64_t i = 0; i < product.m; ++i) {
+      multiply(row, step(a, i * product.a_row, product.in), w, step(out, i * product.out_row, product.out),
+               workspace, stream, bias);
+    }
+    return;
+  }
   const Loaded& loaded = load();
   if (loaded.api == nullptr) throw Error(ErrorCode::kUnsupported, loaded.why);
   if (workspace.size() < kWorkspaceBytes) {

@@ -7,7 +7,7 @@
 #include "common/params.hpp"
 #include "common/strided.hpp"
 #include "expand/segments.hpp"
-#include "mla/dtype.hpp"
+#include "mla/formats.hpp"
 
 /// What the kernels around the products of cuda-gemm are told. A group is `count` consecutive segments
 /// (requests, or tokens with an explicit index), each padded to `queries` queries and `keys` keys, so that
@@ -60,6 +60,14 @@ struct SoftmaxParams {
   std::int64_t lse_token = 0, lse_head = 0;
 };
 
+/// Elements of the values that are not finite, in keys that some of a segment's queries see and others do
+/// not, become 0. A query that sees such a key has a score, and so a weight, that is not finite either.
+struct ClearParams {
+  Group group;
+  void* rows = nullptr;  // [count, keys, width]
+  std::int32_t latent = 0, width = 0;
+};
+
 /// What follows a product: rows divided by their sums (if there are any), scaled, to the segments' tokens (or
 /// kept padded).
 struct FinishParams {
@@ -80,6 +88,7 @@ struct Table {
   void (*queries)(const QueryParams&, void* stream);
   void (*keys)(const KeyParams&, void* stream);
   void (*softmax)(const SoftmaxParams&, void* stream);
+  void (*clear)(const ClearParams&, void* stream);
   void (*finish)(const FinishParams&, void* stream);
 };
 

@@ -7,6 +7,7 @@
 #include "common/require.hpp"
 #include "index/table.hpp"
 #include "mla/device_ops.hpp"
+#include "mla/index.hpp"
 
 namespace mla::device_ops {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 using kernels::refuse;
 using kernels::require_size;
 namespace index = kernels::index;
+static_assert(index::kNoSlot == kSkipSlot);
 
 index::BlockTable table_of(View<const std::int32_t, 2> view, int block_size, std::int64_t requests) {
   if (block_size < 1) refuse(fmt::format("block_size is {}, but must be >= 1", block_size));

@@ -19,25 +19,35 @@ using namespace mla::kernels::index;
 using kernels::Strided;
 
 inline constexpr int kThreads = 256;
+inline constexpr int kBlocks = 6;  // a multiprocessor: left alone, ptxas settles on 32 registers and spills
 
-/// Sum and maximum over the block's threads, known to all of them.
-__device__ inline long long block_sum(long long value) {
-  __shared__ long long partial[kThreads / 32];
+/// Sums over the block's threads, known to all of them.
+template <int kSums>
+__device__ inline void block_sums(long long (&values)[kSums]) {
+  __shared__ long long partial[kThreads / 32][kSums];
 #pragma unroll
-  for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(0xffffffffU, value, d);
-  __syncthreads();  // an earlier call's readers are done
-  if ((threadIdx.x & 31) == 0) partial[threadIdx.x / 32] = value;
+  for (long long& value : values) {
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) value += __shfl_xor_sync(0xffffffffU, value, d);
+  }
+  if ((threadIdx.x & 31) == 0) {
+#pragma unroll
+    for (int i = 0; i < kSums; ++i) partial[threadIdx.x / 32][i] = values[i];
+  }
   __syncthreads();
-  long long sum = 0;
 #pragma unroll
-  for (int w = 0; w < kThreads / 32; ++w) sum += partial[w];
-  return sum;
+  for (int i = 0; i < kSums; ++i) {
+    values[i] = 0;
+#pragma unroll
+    for (int w = 0; w < kThreads / 32; ++w) values[i] += partial[w][i];
+  }
 }
+/// The same of the maximum.
 __device__ inline int block_max(int value) {
   __shared__ int partial[kThreads / 32];
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) value = max(value, __shfl_xor_sync(0xffffffffU, value, d));
-  __syncthreads();
+  __syncthreads();  // an earlier call's readers are done
   if ((threadIdx.x & 31) == 0) partial[threadIdx.x / 32] = value;
   __syncthreads();
 #pragma unroll
@@ -45,13 +55,6 @@ __device__ inline int block_max(int value) {
   return value;
 }
 
-/// Sum of count(r) over requests [begin, end), for all threads of the block.
-template <class Count>
-__device__ long long sum_counts(int begin, int end, const Count& count) {
-  long long sum = 0;
-  for (int r = begin + static_cast<int>(threadIdx.x); r < end; r += kThreads) sum += count(r);
-  return block_sum(sum);
-}
 template <class Count>
 __device__ int max_count(int requests, const Count& count) {
   int top = 0;
@@ -72,13 +75,23 @@ __device__ inline Range my_requests(int requests) {
   return {begin, min(requests, begin + each)};
 }
 
-/// Offsets [requests + 1] and, for each entry i of each request r, open(r)(i, offset + i): open() loads what
-/// all entries of a request share, so that the entries are independent of each other.
+/// Entries of the requests before this block's own.
+template <class Count>
+__device__ long long entries_before(int requests, const Count& count) {
+  const int begin = my_requests(requests).begin;
+  long long sum[1] = {0};
+#pragma unroll 4
+  for (int r = static_cast<int>(threadIdx.x); r < begin; r += kThreads) sum[0] += count(r);
+  block_sums(sum);
+  return sum[0];
+}
+
+/// Offsets [requests + 1] from `offset` on and, for each entry i of each request r, open(r)(i, offset + i):
+/// open() loads what all entries of a request share, so that the entries are independent of each other.
 template <class Count, class Open>
-__device__ void fill_csr(int requests, const Strided<std::int32_t>& offsets, const Count& count,
-                         const Open& open) {
+__device__ void fill_csr(int requests, long long offset, const Strided<std::int32_t>& offsets,
+                         const Count& count, const Open& open) {
   const Range mine = my_requests(requests);
-  long long offset = sum_counts(0, mine.begin, count);
   const bool writer = blockIdx.y == 0 && threadIdx.x == 0;
   if (writer && blockIdx.x == 0) offsets[0] = 0;
   for (int r = mine.begin; r < mine.end; ++r) {
@@ -93,25 +106,33 @@ __device__ void fill_csr(int requests, const Strided<std::int32_t>& offsets, con
   }
 }
 
-__global__ void __launch_bounds__(kThreads) prefill_kernel(const __grid_constant__ PrefillParams p) {
+__global__ void __launch_bounds__(kThreads, kBlocks) prefill_kernel(const __grid_constant__ PrefillParams p) {
   const auto q_len = [&](int r) { return max(0, p.q_lens[r]); };
   const auto kv_len = [&](int r) { return max(0, p.seq_lens[r]); };
-  fill_csr(p.requests, p.cu_seqlens_q, q_len, [&](int r) {
+  const Range mine = my_requests(p.requests);
+  enum { kQueriesBefore, kKeysBefore, kQueries, kSums };
+  long long sums[kSums] = {};
+#pragma unroll 4
+  for (int r = static_cast<int>(threadIdx.x); r < p.requests; r += kThreads) {
+    const int queries = q_len(r);
+    sums[kQueries] += queries;
+    if (r < mine.begin) sums[kQueriesBefore] += queries, sums[kKeysBefore] += kv_len(r);
+  }
+  block_sums(sums);
+  fill_csr(p.requests, sums[kQueriesBefore], p.cu_seqlens_q, q_len, [&](int r) {
     const int keys = kv_len(r), first = keys == 0 ? INT_MIN / 2 : keys - q_len(r);  // no keys: no position
     return [&p, r, first](int i, long long at) {
       if (at < p.capacity) p.slot_mapping[at] = p.table.slot(r, first + i);
     };
   });
-  const long long total = sum_counts(0, p.requests, q_len);
   const long long step = static_cast<long long>(gridDim.x) * gridDim.y * kThreads;
-  for (long long at =
-           total + (static_cast<long long>(blockIdx.y) * gridDim.x + blockIdx.x) * kThreads + threadIdx.x;
+  for (long long at = sums[kQueries] +
+                      (static_cast<long long>(blockIdx.y) * gridDim.x + blockIdx.x) * kThreads + threadIdx.x;
        at < p.capacity; at += step)
-    p.slot_mapping[at] = kSkipSlot;
+    p.slot_mapping[at] = kNoSlot;
   if (blockIdx.y != 0) return;
-  const Range mine = my_requests(p.requests);
-  long long keys = sum_counts(0, mine.begin, kv_len);
   if (threadIdx.x == 0) {
+    long long keys = sums[kKeysBefore];
     if (blockIdx.x == 0) p.cu_seqlens_k[0] = 0;
     for (int r = mine.begin; r < mine.end; ++r) p.cu_seqlens_k[r + 1] = as_int32(keys += kv_len(r));
   }
@@ -124,7 +145,7 @@ __global__ void __launch_bounds__(kThreads) prefill_kernel(const __grid_constant
   }
 }
 
-__global__ void __launch_bounds__(kThreads) decode_kernel(const __grid_constant__ DecodeParams p) {
+__global__ void __launch_bounds__(kThreads, kBlocks) decode_kernel(const __grid_constant__ DecodeParams p) {
   const auto len = [&](int r) { return max(0, p.seq_lens[r] + p.added); };
   const int first = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
   for (int r = static_cast<int>(blockIdx.x); r < p.requests; r += static_cast<int>(gridDim.x)) {
@@ -135,7 +156,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const __grid_constant_
     if (blockIdx.y != 0) continue;
     for (int i = static_cast<int>(threadIdx.x); i < p.q_len; i += kThreads)
       p.slot_mapping[static_cast<std::int64_t>(r) * p.q_len + i] =
-          n == 0 ? kSkipSlot : p.table.slot(r, n - p.q_len + i);
+          n == 0 ? kNoSlot : p.table.slot(r, n - p.q_len + i);
     if (threadIdx.x == 0) p.out_seq_lens[r] = n;
   }
   if (blockIdx.x == 0 && blockIdx.y == 0 && p.max_seq_len) {
@@ -144,41 +165,39 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(const __grid_constant_
   }
 }
 
-__global__ void __launch_bounds__(kThreads) sparse_kernel(const __grid_constant__ SparseParams p) {
+__global__ void __launch_bounds__(kThreads, kBlocks) sparse_kernel(const __grid_constant__ SparseParams p) {
   const auto kept = [&](int r) { return kept_keys(p.seq_lens[r], p.window, p.sink); };
-  fill_csr(
-      p.requests, p.kv_indptr, [&](int r) { return kept(r).keys(); },
-      [&](int r) {
-        return [&p, r, keys = kept(r)](int i, long long at) {
-          if (at >= p.capacity) return;
-          const int position = keys.key(i);
-          p.kv_indices[at] = position;
-          if (p.kv_slots) p.kv_slots[at] = p.table.slot(r, position);
-        };
-      });
+  const auto keys = [&](int r) { return kept(r).keys(); };
+  fill_csr(p.requests, entries_before(p.requests, keys), p.kv_indptr, keys, [&](int r) {
+    return [&p, r, keys = kept(r)](int i, long long at) {
+      if (at >= p.capacity) return;
+      const int position = keys.key(i);
+      p.kv_indices[at] = position;
+      if (p.kv_slots) p.kv_slots[at] = p.table.slot(r, position);
+    };
+  });
   const Range mine = my_requests(p.requests);
   if (blockIdx.y == 0 && p.num_kv)
     for (int r = mine.begin + static_cast<int>(threadIdx.x); r < mine.end; r += kThreads)
       p.num_kv[r] = kept(r).keys();
 }
 
-__global__ void __launch_bounds__(kThreads) page_kernel(const __grid_constant__ PageParams p) {
+__global__ void __launch_bounds__(kThreads, kBlocks) page_kernel(const __grid_constant__ PageParams p) {
   const auto kept = [&](int r) { return kept_keys(p.seq_lens[r], p.window, p.sink); };
   const int size = p.table.block_size;
-  fill_csr(
-      p.requests, p.indptr, [&](int r) { return kept(r).blocks(size); },
-      [&](int r) {
-        return [&p, r, size, keys = kept(r)](int i, long long at) {
-          if (at >= p.capacity) return;
-          const int logical = keys.block(i, size);
-          p.indices[at] = p.table.block(r, logical);
-          if (p.logical) p.logical[at] = logical;
-        };
-      });
+  const auto blocks = [&](int r) { return kept(r).blocks(size); };
+  fill_csr(p.requests, entries_before(p.requests, blocks), p.indptr, blocks, [&](int r) {
+    return [&p, r, size, keys = kept(r)](int i, long long at) {
+      if (at >= p.capacity) return;
+      const int logical = keys.block(i, size);
+      p.indices[at] = p.table.block(r, logical);
+      if (p.logical) p.logical[at] = logical;
+    };
+  });
   const Range mine = my_requests(p.requests);
   if (blockIdx.y == 0)
     for (int r = mine.begin + static_cast<int>(threadIdx.x); r < mine.end; r += kThreads)
-      p.last_page_len[r] = last_page_len(p.seq_lens[r], size);
+      p.last_page_len[r] = p.seq_lens[r] <= 0 ? 0 : (p.seq_lens[r] - 1) % size + 1;
 }
 
 }  // namespace mla::MLA_ARCH_NS::index

@@ -5,10 +5,11 @@
 
 #include "common/fast_divide.hpp"
 #include "common/strided.hpp"
-#include "mla/index.hpp"
 
 /// What the index kernels are told, and the arithmetic that host and device share with <mla/index.hpp>.
 namespace mla::kernels::index {
+
+inline constexpr std::int64_t kNoSlot = -1;  // mla::kSkipSlot, without its header (index.cpp compares)
 
 /// A block table that answers for positions it does not have: -1.
 struct BlockTable {
@@ -29,11 +30,10 @@ struct BlockTable {
     return id < 0 ? -1 : id;
   }
   [[nodiscard]] constexpr std::int64_t slot(std::int64_t request, std::int32_t position) const {
-    if (position < 0) return kSkipSlot;
+    if (position < 0) return kNoSlot;
     const std::int32_t logical = by_block_size.quotient(position);
     const std::int32_t id = block(request, logical);
-    return id < 0 ? kSkipSlot
-                  : static_cast<std::int64_t>(id) * block_size + (position - logical * block_size);
+    return id < 0 ? kNoSlot : static_cast<std::int64_t>(id) * block_size + (position - logical * block_size);
   }
 };
 

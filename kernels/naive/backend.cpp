@@ -7,8 +7,8 @@
 #include <limits>
 
 #include "common/arch_table.hpp"
+#include "common/arguments.hpp"
 #include "common/check.hpp"
-#include "common/params.hpp"
 #include "mla/error.hpp"
 #include "naive/table.hpp"
 #ifdef MLA_NAIVE_FAULTS

@@ -8,6 +8,7 @@
 
 #include "cache_ops/table.hpp"
 #include "common/arch_table.hpp"
+#include "common/arguments.hpp"
 #include "common/cache_params.hpp"
 #include "common/check.hpp"
 #include "common/require.hpp"

@@ -2,6 +2,7 @@
 // Instances of the paged prefill kernel and their launch.
 #include <cuda_runtime.h>
 
+#include "common/block_memory.cuh"
 #include "common/check.hpp"
 #include "prefill_paged/paged.cuh"
 
@@ -13,7 +14,7 @@ using kernels::expand::Tile;
 using kernels::expand::Widths;
 using kernels::prefill_paged::widest_nope;
 
-inline constexpr int kSlice = MLA_ARCH_ID >= 90 ? 64 : 32;  // before 9.0 a block has 163 KB at most
+inline constexpr int kSlice = kLargeBlocks ? 64 : 32;  // else a block has 163 KB at most
 
 template <class T>
 using Narrow = Traits<T, 96, 64, widest_nope(Widths::k96x64), 64, kSlice, 1>;

@@ -184,14 +184,15 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
   const flash::Reach reach = flash::reach_of(a, segment, span, segment.kv_len - segment.q_len + warp_query,
                                              min(16, segment.q_len - warp_query));
   if (threadIdx.x == 0)
-    shared.work = {segment, span, head, 0, first_query};  // read behind the loop's first barrier
+    shared.work =
+        flash::work_of<Tr::kBlockM>(a, segment, span, head, 0, first_query);  // read behind a barrier
   RowState<1, Tr::kDv> state;
   state.clear();
   flash::copy_queries<T, Tr::kBlockM, Tr::kDqk, Tr::kThreads>(shared.q, a, segment, head, first_query);
   int tile = flash::next_tile<Tr::kBlockN>(span, span.begin);
-  while (tile < span.end) {
+  for (const int end = span.end; tile < end;) {
     __syncthreads();  // the last tile's K, V and addresses are done with
-    find_rows<Tr>(p, segment, request, tile, span.end, shared);
+    find_rows<Tr>(p, shared.work.segment, request, tile, shared.work.span.end, shared);
     __syncthreads();
     load_rope<Tr>(p, shared);
 #pragma unroll 1
@@ -200,6 +201,10 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
       expand_columns<Tr>(p, head, pass * Tr::kColumns, shared, warp, lane);
     }
     __syncthreads();  // K and V are complete
+    if (flash::has_unshared<Tr::kBlockN>(shared.work, tile)) {
+      flash::clear_unshared<T, Tr::kBlockN, Tr::kDv, Tr::kThreads>(shared.v, shared.work, tile);
+      __syncthreads();
+    }
     if (tile < reach.none) {
       Scores<1, Tr::kBlockN> s;
       flash::score_tile<T, Tr::kDqk, 1, Tr::kBlockN>(s, &shared.q[warp * 16][0], &shared.k[0][0], lane);
@@ -209,9 +214,10 @@ __global__ void __launch_bounds__(Tr::kThreads, 1) paged_kernel(const __grid_con
       flash::weigh<1, Tr::kBlockN, Tr::kDv>(s, state, a.score_scale);
       flash::value_tile<T, Tr::kDv, 1, Tr::kBlockN>(s, state, &shared.v[0][0], lane);
     }
-    tile = flash::next_tile<Tr::kBlockN>(span, tile + Tr::kBlockN);
+    tile = flash::next_tile<Tr::kBlockN>(shared.work.span, tile + Tr::kBlockN);
   }
-  flash::store_rows<typename Tr::Base>(a, segment, state, warp_query, head, 0);
+  __syncthreads();  // in a block without tiles, nobody has waited for the work yet
+  flash::store_rows<typename Tr::Base>(a, shared.work.segment, state, warp_query, head, 0);
 }
 
 }  // namespace mla::MLA_ARCH_NS::prefill_paged

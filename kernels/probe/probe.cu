@@ -2,10 +2,9 @@
 // Kernels that measure the machine instead of an attention: fill, read, copy, multiply, nothing.
 #include <cuda_runtime.h>
 
-#include <algorithm>
-
 #include "common/check.hpp"
 #include "common/convert.cuh"
+#include "common/grid.hpp"
 #include "probe/table.hpp"
 #include "ptx/mma.cuh"
 
@@ -144,10 +143,9 @@ void launch(Kernel kernel, const char* name, int blocks, void* stream, Args... a
 }
 
 void fill(const RandomRows& rows, void* stream) {
-  const std::int64_t pieces = (rows.rows * rows.count + 4 * kThreads - 1) / (4 * kThreads);
-  if (pieces == 0) return;
-  launch(fill_kernel, "probe::fill_kernel", static_cast<int>(std::min<std::int64_t>(pieces, 1 << 16)), stream,
-         rows);
+  const unsigned blocks = kernels::blocks_for(rows.rows * rows.count, 4 * kThreads, 1 << 16);
+  if (blocks == 0) return;
+  launch(fill_kernel, "probe::fill_kernel", static_cast<int>(blocks), stream, rows);
 }
 
 void read(const void* data, std::size_t bytes, int blocks, std::uint32_t* sink, void* stream) {

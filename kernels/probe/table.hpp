@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "mla/device_bench.hpp"
+#include "mla/random_rows.hpp"
 
 namespace mla::kernels::probe {
 

@@ -6,15 +6,16 @@
 #include <algorithm>
 #include <limits>
 #include <numbers>
+#include <optional>
 #include <vector>
 
 #include "common/arch_table.hpp"
+#include "common/arguments.hpp"
 #include "common/check.hpp"
-#include "common/params.hpp"
 #include "common/require.hpp"
 #include "expand/checks.hpp"
+#include "gemm/around.hpp"
 #include "gemm/lt.hpp"
-#include "mla/device_ops.hpp"
 #include "mla/error.hpp"
 #include "splitkv/heuristics.hpp"
 #include "splitkv/table.hpp"
@@ -58,22 +59,24 @@ struct Choice {
 
 /// The kernel for a shape: the fewest rows that hold a request, or the most there are, within the shared
 /// memory.
-Choice choose(std::span<const splitkv::Variant> variants, const AttentionShape& shape, std::int64_t limit) {
+Choice choose(const splitkv::Table& table, const AttentionShape& shape, std::int64_t limit) {
   Choice best;
   const std::int64_t rows = most_rows(shape);
-  for (const splitkv::Variant& v : variants) {
-    if (v.latent != shape.dims.kv_lora_rank || v.dtype != element_of(shape.cache) ||
-        v.fp8 != is_fp8(shape.cache)) {
-      continue;
+  for (const auto variants : table.variants) {
+    for (const splitkv::Variant& v : variants()) {
+      if (v.latent != shape.dims.kv_lora_rank || v.dtype != element_of(shape.cache) ||
+          v.fp8 != is_fp8(shape.cache)) {
+        continue;
+      }
+      const splitkv::Ring ring =
+          splitkv::choose_ring(static_cast<std::int64_t>(v.fixed_bytes),
+                               static_cast<std::int64_t>(v.stage_bytes), limit, v.blocks, kMostStages);
+      if (ring.blocks == 0) continue;
+      const bool better = best.variant == nullptr ||
+                          (best.variant->rows < rows ? v.rows > best.variant->rows
+                                                     : v.rows >= rows && v.rows < best.variant->rows);
+      if (better) best = {&v, ring};
     }
-    const splitkv::Ring ring =
-        splitkv::choose_ring(static_cast<std::int64_t>(v.fixed_bytes),
-                             static_cast<std::int64_t>(v.stage_bytes), limit, v.blocks, kMostStages);
-    if (ring.blocks == 0) continue;
-    const bool better = best.variant == nullptr ||
-                        (best.variant->rows < rows ? v.rows > best.variant->rows
-                                                   : v.rows >= rows && v.rows < best.variant->rows);
-    if (better) best = {&v, ring};
   }
   return best;
 }
@@ -103,11 +106,7 @@ class SplitkvPlan final : public Plan {
     partial_rows = slots * params.row_groups * variant.rows;
     sums_at = place(partial_rows * 2 * 4);
     partials_at = place(partial_rows * variant.latent * 4);
-    if (s.space != QuerySpace::kHead) return;
-    const std::int64_t rows = tokens * s.dims.num_heads;
-    query_at = place(rows * s.dims.latent_width() * 2);
-    latent_at = place(rows * s.dims.kv_lora_rank * 2);
-    product_at = place(static_cast<std::int64_t>(kernels::lt::kWorkspaceBytes));
+    if (s.space == QuerySpace::kHead) projections.emplace(s, total_);
   }
 
   [[nodiscard]] std::size_t workspace_bytes() const noexcept override {
@@ -128,9 +127,8 @@ class SplitkvPlan final : public Plan {
   const splitkv::Variant& variant;
   splitkv::Params params;  // without the arguments of a call
   std::int64_t partial_rows = 0;
-  std::int64_t tokens = shape.num_tokens();
-  // offsets into the workspace; the last three in head space
-  std::int64_t sums_at = 0, partials_at = 0, query_at = 0, latent_at = 0, product_at = 0;
+  std::int64_t sums_at = 0, partials_at = 0;        // offsets into the workspace
+  std::optional<kernels::Projections> projections;  // head space
 
  private:
   std::int64_t total_ = 0;
@@ -151,7 +149,10 @@ class SplitkvPlan final : public Plan {
         for (int i = 0; i < r.q_len; ++i) add(shape.topk);
       }
     }
-    return splitkv::choose_parts({.tiles = tiles, .row_groups = params.row_groups, .slots = num_sms});
+    return splitkv::choose_parts({.tiles = tiles,
+                                  .row_groups = params.row_groups,
+                                  .slots = num_sms,
+                                  .least_tiles = splitkv::least_tiles(variant.tile)});
   }
 };
 
@@ -163,7 +164,7 @@ class SplitkvBackend final : public Backend {
         .summary = "absorbed, two stages: parts of the keys on tensor cores, then a merge",
         .strategy = "absorbed",
         .on_device = true,
-        .edges = {32, 48, 96},
+        .edges = {32, 48, 64, 96},
         .batch_invariant = false};
     return kInfo;
   }
@@ -185,9 +186,13 @@ class SplitkvBackend final : public Backend {
       return Support::no(
           fmt::format("qk_rope_head_dim is a multiple of 16 up to 64, not {}", d.qk_rope_head_dim));
     }
-    if (shape.cache == CacheFormat::kFp8DsMla && d.kv_lora_rank != 512) {
-      return Support::no(fmt::format(
-          "rows of fp8_ds_mla are 16-byte aligned only for kv_lora_rank 512, not {}", d.kv_lora_rank));
+    const CacheLayout layout = cache_layout(shape.cache, d);
+    if (!layout.split() && layout.rope_offset % 16 != 0) {
+      return Support::no(
+          fmt::format("the rotary part of {} rows with kv_lora_rank {} starts at byte {}, but 16-byte copies "
+                      "need a multiple "
+                      "of 16",
+                      name_of(shape.cache), d.kv_lora_rank, layout.rope_offset));
     }
     if (shape.space == QuerySpace::kHead) {
       if (Support widths = kernels::expand::check_multiples(d); !widths) return widths;
@@ -213,37 +218,18 @@ class SplitkvBackend final : public Backend {
   void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
            Stream stream) const override {
     const auto& own = kernels::own_plan<SplitkvPlan>(plan, workspace.size(), kName);
-    kernels::AttentionParams attention = kernels::make_params(own.shape, args);
+    const kernels::AttentionParams attention = kernels::make_params(own.shape, args);
     if (attention.num_tokens == 0) return;
     const kernels::DeviceGuard guard(own.ordinal);
-    if (own.shape.space == QuerySpace::kLatent) {
-      attend(own, attention, workspace, stream);
-      return;
+    const auto run_attention = [&](const kernels::AttentionParams& a) { attend(own, a, workspace, stream); };
+    if (own.projections) {
+      own.projections->run(own.shape, args, attention, workspace, stream, run_attention);
+    } else {
+      run_attention(attention);
     }
-    if (attention.num_tokens > own.tokens) {
-      kernels::refuse(
-          fmt::format("q has {} tokens, but the plan was made for {}", attention.num_tokens, own.tokens));
-    }
-    // The projections around it: q absorbs W_UK, the latent output goes through W_UV.
-    const MlaDims& d = own.shape.dims;
-    const TensorRef query(workspace.data() + own.query_at, own.shape.q_dtype,
-                          {attention.num_tokens, d.num_heads, d.latent_width()});
-    const TensorRef latent(workspace.data() + own.latent_at, own.shape.q_dtype,
-                           {attention.num_tokens, d.num_heads, d.kv_lora_rank});
-    const std::span<std::byte> product_space(workspace.data() + own.product_at, kernels::lt::kWorkspaceBytes);
-    device_ops::absorb_query(d, args.q, args.w_uk, query, product_space, stream);
-    attention.head_space = false;
-    attention.q = packed(query);
-    attention.out = packed(latent);
-    attend(own, attention, workspace, stream);
-    device_ops::up_project_value(d, latent, args.w_uv, args.out, product_space, stream);
   }
 
  private:
-  static kernels::TensorParams packed(const TensorRef& t) {
-    return {t.data, t.dtype, t.stride[0], t.stride[1], 1};
-  }
-
   /// The attention alone, in latent space.
   static void attend(const SplitkvPlan& plan, const kernels::AttentionParams& attention,
                      std::span<std::byte> workspace, Stream stream) {
@@ -298,7 +284,7 @@ class SplitkvBackend final : public Backend {
                                               : 99 * 1024;  // the least since 8.0
   }
   static Choice choose_for(const AttentionShape& shape, const Device& device) {
-    return choose(table_for(device).variants(), shape, shared_limit(device));
+    return choose(table_for(device), shape, shared_limit(device));
   }
 
   /// Copies and fragments move 16 bytes at a time.

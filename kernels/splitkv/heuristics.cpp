@@ -12,7 +12,7 @@ std::int64_t choose_parts(const Work& work) {
   const std::int64_t total = std::accumulate(work.tiles.begin(), work.tiles.end(), std::int64_t{0});
   const auto [least, most] = std::minmax_element(work.tiles.begin(), work.tiles.end());
   const std::int64_t room = std::max<std::int64_t>(1, work.slots / work.row_groups);
-  const std::int64_t useful = std::max<std::int64_t>(1, total / kLeastTiles);
+  const std::int64_t useful = std::max<std::int64_t>(1, total / work.least_tiles);
   if (*least != *most) return std::max(std::min(room, useful), std::int64_t{1});
   if (units >= room) {
     for (std::int64_t parts = room; parts * 10 >= room * 9; --parts) {
@@ -20,7 +20,7 @@ std::int64_t choose_parts(const Work& work) {
     }
     return std::min(room, useful);
   }
-  const std::int64_t each = std::min(room / units, std::max<std::int64_t>(1, *most / kLeastTiles));
+  const std::int64_t each = std::min(room / units, std::max<std::int64_t>(1, *most / work.least_tiles));
   return units * each;
 }
 

@@ -11,17 +11,21 @@ struct Work {
   std::span<const std::int64_t> tiles;  ///< of each unit (request or token), at least 1
   std::int64_t row_groups = 1;          ///< blocks that every part has
   std::int64_t slots = 132;             ///< blocks that run at the same time
+  std::int64_t least_tiles = 3;         ///< of a part, where units are few
 };
 
 /// Parts along the keys when all keys are dealt out evenly.
 ///
 /// Many units: as many parts as fit side by side, or slightly fewer (down to 9/10) if then no equal unit is
-/// cut. Few units: every unit the same number of parts, as many as fit, but none of under kLeastTiles tiles:
-/// a part costs a partial result and its share of the merge, and beyond that many parts the merge takes
-/// longer than the keys.
+/// cut. Few units: every unit the same number of parts, as many as fit, but none of under `least_tiles`
+/// tiles: a part costs a partial result and its share of the merge, and beyond that many parts the merge
+/// takes longer than the keys.
 [[nodiscard]] std::int64_t choose_parts(const Work& work);
 
-inline constexpr std::int64_t kLeastTiles = 3;
+/// About a hundred keys: at least 2 tiles.
+[[nodiscard]] constexpr std::int64_t least_tiles(std::int64_t tile) noexcept {
+  return tile >= 64 ? 2 : 3;
+}
 
 /// Blocks side by side on a multiprocessor, and stages of each one's ring.
 struct Ring {

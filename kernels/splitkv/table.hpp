@@ -51,7 +51,7 @@ struct Variant {
 
 /// Entry points of one architecture.
 struct Table {
-  std::span<const Variant> (*variants)();
+  std::span<const Variant> (*variants[3])();  // a source file each: bf16, f16, fp8
   void (*merge)(const Params& params, void* stream);
 };
 

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/block_memory.cuh"
 #include "splitkv/schedule.cuh"
 
 namespace mla::MLA_ARCH_NS::splitkv {
@@ -36,9 +37,10 @@ struct Traits {
   static constexpr int kValueRows = kValueRows_;
   static constexpr int kValueColumns = kThreads / 32 / kValueRows;
   static constexpr bool kFp8 = kFp8_;
-  /// Blocks side by side on a multiprocessor hide each other's waits. More rows leave no registers for two,
-  /// and before Hopper shared memory does not hold two rings of 512 channels.
-  static constexpr int kBlocks = kRows == 16 && (kLatent < 512 || MLA_ARCH_ID >= 90) ? 2 : 1;
+  /// Blocks side by side on a multiprocessor hide each other's waits. More output leaves no registers for
+  /// two, and two rings of 512 channels want large blocks of shared memory.
+  static constexpr int kBlocks =
+      (kRows == 16 && (kLatent < 512 || kLargeBlocks)) || kRows * kLatent <= 32 * 128 ? 2 : 1;
   static_assert(kScoreRows * kScoreKeys * kScoreSplit == kThreads / 32);
 
   // One warp's share of the scores and of the values, in mma tiles.
@@ -52,7 +54,7 @@ struct Traits {
   static constexpr int kLines = kLatent / 64;
   static constexpr int kSteps = 4 / kScoreSplit;
   // A query of few rows stays in registers as fragments; more rows go to shared memory.
-  static constexpr bool kQueryInRegisters = kSteps == 1 && kScoreRowTiles * kScoreKeyTiles <= 4;
+  static constexpr bool kQueryInRegisters = kSteps == 1;
 
   // Softmax: a row belongs to kLanes neighbouring lanes, which take pairs of columns in turn.
   static constexpr int kLanes = kThreads / kRows;

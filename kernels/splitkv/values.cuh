@@ -2,37 +2,13 @@
 // Second product: O += P V of a tile, where V is the latent part of the tile that K was.
 #pragma once
 
-#include "common/convert.cuh"
+#include "common/store.cuh"
 #include "ptx/address.cuh"
 #include "ptx/ldmatrix.cuh"
 #include "ptx/mma.cuh"
 #include "splitkv/rows.cuh"
 
 namespace mla::MLA_ARCH_NS::splitkv {
-
-/// Two neighbouring elements from floats, rounded to nearest even; `to` is aligned to both.
-__device__ __forceinline__ void store_pair(float* to, float2 x) {
-  *reinterpret_cast<float2*>(to) = x;
-}
-__device__ __forceinline__ void store_pair(__nv_bfloat16* to, float2 x) {
-  *reinterpret_cast<__nv_bfloat162*>(to) = __floats2bfloat162_rn(x.x, x.y);
-}
-__device__ __forceinline__ void store_pair(__half* to, float2 x) {
-  *reinterpret_cast<__half2*>(to) = __floats2half2_rn(x.x, x.y);
-}
-
-/// Calls f with `data` as a pointer to its elements.
-template <class F>
-__device__ __forceinline__ void with_type(void* data, DType dtype, F f) {
-  switch (dtype) {
-    case DType::kBF16:
-      return f(static_cast<__nv_bfloat16*>(data));
-    case DType::kF16:
-      return f(static_cast<__half*>(data));
-    default:
-      return f(static_cast<float*>(data));
-  }
-}
 
 /// A warp's share of the output: kValueRowTiles x 16 rows by kValueWidth channels, in registers.
 template <class Config>

@@ -7,6 +7,18 @@
 
 namespace mla::MLA_ARCH_NS::splitkv {
 
+#if MLA_ARCH_ID >= 89
+/// Four e4m3 values times `scale` to two pairs of bf16: by the hardware's conversion to f16, which is exact.
+template <bool kScaled>
+__device__ __forceinline__ uint2 widen_four(std::uint32_t four, float scale) {
+  const auto pair = [scale](std::uint32_t f16) {
+    const float2 x = __half22float2(reinterpret_cast<const __half2&>(f16));
+    return kScaled ? ptx::pack<__nv_bfloat16>(x.x * scale, x.y * scale) : ptx::pack<__nv_bfloat16>(x.x, x.y);
+  };
+  return make_uint2(pair(ptx::unpack_e4m3(static_cast<std::uint16_t>(four))),
+                    pair(ptx::unpack_e4m3(static_cast<std::uint16_t>(four >> 16))));
+}
+#else
 /// Four e4m3 values to bf16, exactly, times 2^-120: sign, exponent and mantissa moved to where bf16 has them.
 /// The pairs (0, 1) and (2, 3) come out in x and y. A NaN becomes one.
 __device__ __forceinline__ uint2 move_e4m3(std::uint32_t four) {
@@ -31,47 +43,56 @@ __device__ __forceinline__ std::uint32_t scale_pair(std::uint32_t pair, float sc
   return ptx::pack<__nv_bfloat16>(low * 0x1p120F * scale, high * 0x1p120F * scale);
 }
 
-/// 16 e4m3 values to 16 bf16 values, the two chunks of `to`. Exact while scale is a power of two, as the
-/// format's rule has it; otherwise rounded once.
-__device__ __forceinline__ void widen_chunk(uint4 raw, float scale, std::byte* first, std::byte* second) {
-  const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-  std::uint32_t out[8];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const uint2 moved = move_e4m3(words[i]);
-    out[2 * i] = scale_pair(moved.x, scale);
-    out[2 * i + 1] = scale_pair(moved.y, scale);
-  }
-  *reinterpret_cast<uint4*>(first) = make_uint4(out[0], out[1], out[2], out[3]);
-  *reinterpret_cast<uint4*>(second) = make_uint4(out[4], out[5], out[6], out[7]);
+template <bool kScaled>
+__device__ __forceinline__ uint2 widen_four(std::uint32_t four, float scale) {
+  const uint2 moved = move_e4m3(four);
+  return make_uint2(scale_pair(moved.x, kScaled ? scale : 1.0F), scale_pair(moved.y, kScaled ? scale : 1.0F));
+}
+#endif
+
+/// Eight e4m3 values to a chunk of eight bf16 values. Exact while scale is a power of two, as the format's
+/// rule has it; otherwise rounded once.
+template <bool kScaled>
+__device__ __forceinline__ void widen_chunk(const std::byte* from, float scale, std::byte* to) {
+  const uint2 raw = *reinterpret_cast<const uint2*>(from);
+  const uint2 low = widen_four<kScaled>(raw.x, scale), high = widen_four<kScaled>(raw.y, scale);
+  *reinterpret_cast<uint4*>(to) = make_uint4(low.x, low.y, high.x, high.y);
 }
 
-/// A tile of the ring, widened for the products. The plain format's one scale is not applied here: it is part
-/// of the softmax scale and of the final division.
-template <class Config>
-__device__ __forceinline__ void widen_tile(const Params& p, const Shared<Config>& shared, int stage) {
-  const bool scaled = p.attention.cache.format == CacheFormat::kFp8DsMla;
-  const int lane = static_cast<int>(threadIdx.x) % kLine;
-  for (int row = static_cast<int>(threadIdx.x) / kLine; row < Config::kKeys; row += kThreads / kLine) {
+/// A tile of the ring, widened for the products. kScaled: rows of fp8_ds_mla, with a scale for each 128
+/// channels and a bf16 rotary part. The plain format's one scale is part of the softmax scale and of the
+/// final division instead. Sixteen neighbouring threads take 128 codes of a row: half a warp reads all banks
+/// once, and a quarter writes them once.
+template <class Config, bool kScaled>
+__device__ __forceinline__ void widen_rows(const Params& p, const Shared<Config>& shared, int stage) {
+  constexpr int kTeam = 16;
+  const int lane = static_cast<int>(threadIdx.x) % kTeam;
+  for (int row = static_cast<int>(threadIdx.x) / kTeam; row < Config::kKeys; row += kThreads / kTeam) {
     const std::byte* from = shared.ring(stage) + row * Config::kRawRowBytes;
     std::byte* to = shared.wide() + row * Config::kRowBytes;
-    const auto chunk = [from](int at) { return *reinterpret_cast<const uint4*>(from + at); };
+    const float* scales = reinterpret_cast<const float*>(from + Config::kLatent);
 #pragma unroll
     for (int line = 0; line < Config::kLatent / 128; ++line) {
-      const int c = line * kLine + lane;
-      const float scale = scaled ? reinterpret_cast<const float*>(from + Config::kLatent)[line] : 1.0F;
-      widen_chunk(chunk(c * kChunk), scale, to + swizzle(row, 2 * c), to + swizzle(row, 2 * c + 1));
+      widen_chunk<kScaled>(from + line * 128 + lane * 8, kScaled ? scales[line] : 1.0F,
+                           to + swizzle(row, line * kTeam + lane));
     }
-    const int rope_at = Config::kLatent + 16 + lane * kChunk;
-    constexpr int kRopeChunk = Config::kLines * kLine;
-    if (scaled) {
-      if (lane * 8 < p.attention.rope) {
-        *reinterpret_cast<uint4*>(to + swizzle(row, kRopeChunk + lane)) = chunk(rope_at);
-      }
-    } else if (lane * 16 < p.attention.rope) {
-      widen_chunk(chunk(rope_at), 1.0F, to + swizzle(row, kRopeChunk + 2 * lane),
-                  to + swizzle(row, kRopeChunk + 2 * lane + 1));
+    const std::byte* rope = from + Config::kLatent + 16;
+    std::byte* rope_to = to + swizzle(row, Config::kLines * kLine + lane % kLine);
+    if (lane * 8 >= p.attention.rope) continue;
+    if constexpr (kScaled) {
+      *reinterpret_cast<uint4*>(rope_to) = *reinterpret_cast<const uint4*>(rope + lane * kChunk);
+    } else {
+      widen_chunk<false>(rope + lane * 8, 1.0F, rope_to);
     }
+  }
+}
+
+template <class Config>
+__device__ __forceinline__ void widen_tile(const Params& p, const Shared<Config>& shared, int stage) {
+  if (p.attention.cache.format == CacheFormat::kFp8DsMla) {
+    widen_rows<Config, true>(p, shared, stage);
+  } else {
+    widen_rows<Config, false>(p, shared, stage);
   }
 }
 

@@ -201,6 +201,12 @@ TEST_F(BenchRuns, ListsSayWhatThereIs) {
     EXPECT_FALSE(row.find("reason")->get_if<std::string>()->empty());
   }
   EXPECT_TRUE(saw_no && saw_yes) << explained.out;
+  // A described GPU is asked with the times measured on a real one.
+  const RunResult measured =
+      bench({"list", "backends", "--explain", "decode head h20 128q1s9k", "--gpu", "h200"});
+  ASSERT_EQ(measured.exit_code, 0) << measured.err;
+  EXPECT_NE(measured.out.find("measured nearest to it: decode head h16"), std::string::npos) << measured.out;
+  EXPECT_NE(measured.out.find("us there"), std::string::npos) << measured.out;
 }
 
 TEST_F(BenchRuns, HelpFitsAScreenAndVersionIsJsonToo) {

@@ -20,7 +20,9 @@ using Json = nlohmann::json;
 
 const std::string kGolden = std::string(MLA_TEST_DATA) + "/golden";
 
-RunResult verify(const Args& args, const mla::test::RunOptions& options = {}) {
+/// Away from the working folder, which may be the tree's: a failure leaves its repro.json where it runs.
+RunResult verify(const Args& args, mla::test::RunOptions options = {}) {
+  if (options.directory.empty()) options.directory = testing::TempDir();
   return mla::test::run_program(MLA_VERIFY, args, options);
 }
 

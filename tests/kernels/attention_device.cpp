@@ -74,6 +74,10 @@ constexpr const char* kLongCases[] = {
     "decode latent h16 l512 r64 p128 v128 2q1s200 causal b64 q:bf16 out:bf16 cache:bf16 first_block=58255",
     "decode latent h16 l512 r64 p128 v128 1q1s7 causal b1 q:bf16 out:bf16 cache:bf16 first_block=3728270",
     "decode latent h16 l512 r64 p128 v128 1q1s481 causal b480 q:bf16 out:bf16 cache:bf16 first_block=7768",
+    // Tokens of q and out that lie 2^30 elements apart.
+    "decode head h2 l512 r64 p128 v128 q2s9_q1s3 causal b64 q:bf16 out:bf16 cache:bf16 far_rows=yes",
+    "decode latent h2 l512 r64 p128 v128 q2s9_q1s3 causal b64 q:bf16 out:bf16 cache:bf16 far_rows=yes",
+    "prefill head h2 l512 r64 p128 v128 q3 causal b64 q:bf16 out:bf16 cache:bf16 far_rows=yes",
     // Many splits of one long request, few keys for many splits, ragged lengths with empty ones.
     "decode latent h16 l512 r64 p128 v128 q1s8193 causal b64 q:bf16 out:bf16 cache:bf16 splits=132",
     "decode latent h128 l512 r64 p128 v128 q1s4097 causal b64 q:bf16 out:bf16 cache:bf16",

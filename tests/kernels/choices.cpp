@@ -8,7 +8,11 @@
 
 #include "common/arch_table.hpp"
 #include "common/fast_divide.hpp"
+#include "latent/counters.hpp"
+#include "latent/heuristics.hpp"
+#include "latent/table.hpp"
 #include "mla/backend.hpp"
+#include "mla/error.hpp"
 #include "splitkv/heuristics.hpp"
 
 namespace {
@@ -18,7 +22,7 @@ using kernels::ArchMatch;
 using kernels::image_rank;
 using kernels::splitkv::choose_parts;
 using kernels::splitkv::choose_ring;
-using kernels::splitkv::kLeastTiles;
+using kernels::splitkv::least_tiles;
 using kernels::splitkv::Ring;
 
 TEST(ArchImages, RunWhereTheArchitectureAllows) {
@@ -49,7 +53,7 @@ TEST(SplitkvParts, EqualRequestsStayWholeWhereThatWastesLittle) {
 }
 
 TEST(SplitkvParts, FewRequestsAreCutAlike) {
-  EXPECT_EQ(parts({256}, 1, 132), 256 / kLeastTiles);
+  EXPECT_EQ(parts({256}, 1, 132), 256 / least_tiles(32));
   EXPECT_EQ(parts({2000}, 1, 132), 132);
   EXPECT_EQ(parts(std::vector<std::int64_t>(8, 128), 1, 132), 8 * 16);
   EXPECT_EQ(parts({1}, 1, 132), 1);
@@ -80,6 +84,111 @@ TEST(SplitkvRing, FitsTheSharedMemory) {
   EXPECT_EQ(ring(1000, 100, 5000, 2, 20), std::pair(2, 9));
   EXPECT_EQ(ring(1000, 600, 5000, 2, 20), std::pair(1, 6))
       << "with one stage each they would wait for every tile";
+}
+
+using kernels::latent::choose_small;
+using kernels::latent::Clusters;
+using kernels::latent::resident_clusters;
+
+Clusters latent(std::vector<std::int64_t> keys, std::int64_t row_groups = 1, std::int32_t splits = 0) {
+  return choose_small({.keys = keys, .row_groups = row_groups, .splits = splits});
+}
+
+TEST(LatentClusters, OneRequestGetsAsManyAsItsKeysAreWorth) {
+  EXPECT_EQ(latent({1}), (Clusters{8, 1, 1}));
+  EXPECT_EQ(latent({1024}), (Clusters{8, 4, 4}));
+  EXPECT_EQ(latent({8192}), (Clusters{8, 8, 8}));
+  EXPECT_EQ(latent({131072}), (Clusters{8, 15, 15}));
+}
+
+TEST(LatentClusters, AlikeRequestsOwnTheLargestThatKeepTheGpuBusy) {
+  const auto alike = [](std::size_t requests, std::int64_t keys, std::int64_t row_groups = 1) {
+    return latent(std::vector<std::int64_t>(requests, keys), row_groups);
+  };
+  EXPECT_EQ(alike(3, 32768), (Clusters{8, 15, 5}));
+  EXPECT_EQ(alike(8, 4096), (Clusters{4, 24, 3})) << "8 clusters of 8 are 64 CTAs";
+  EXPECT_EQ(alike(30, 4096), (Clusters{4, 30, 1}));
+  EXPECT_EQ(alike(32, 1024), (Clusters{2, 64, 2}));
+  EXPECT_EQ(alike(128, 4096), (Clusters{1, 128, 1}));
+  EXPECT_EQ(alike(16, 64), (Clusters{4, 16, 1})) << "no more than the keys are worth";
+  EXPECT_EQ(alike(1, 8192, 8), (Clusters{2, 8, 8})) << "row groups share the L2: more of the GPU";
+  EXPECT_EQ(alike(200, 4096), (Clusters{2, 66, 0})) << "more than there are multiprocessors";
+  EXPECT_EQ(latent({100, 9000}).per_request, 0) << "not alike";
+}
+
+TEST(LatentClusters, AreOneWave) {
+  for (const std::int64_t requests : {1, 2, 4, 7, 8, 15, 16, 31, 32, 100, 1000}) {
+    for (const std::int64_t row_groups : {1, 2, 3, 4, 8, 16, 64, 132}) {
+      const Clusters c =
+          latent(std::vector<std::int64_t>(static_cast<std::size_t>(requests), 4096), row_groups);
+      EXPECT_LE(c.count * row_groups, resident_clusters(c.size, 132)) << requests << " " << row_groups;
+      EXPECT_GE(c.count, 1);
+      EXPECT_LE(c.count * row_groups * c.size, kernels::latent::kCountersPerPlan);
+    }
+  }
+  EXPECT_EQ(latent({5000}, 1000), (Clusters{1, 1, 0})) << "more row groups than fit: a CTA each";
+}
+
+TEST(LatentClusters, TakeTheCallersSplits) {
+  EXPECT_EQ(latent({5000, 3}, 1, 1), (Clusters{1, 2, 1}));
+  EXPECT_EQ(latent({5000, 3}, 1, 8), (Clusters{8, 2, 1}));
+  EXPECT_EQ(latent({5000}, 1, 132), (Clusters{8, 17, 17})) << "whole clusters: 136";
+  EXPECT_EQ(latent(std::vector<std::int64_t>(400, 64), 4, 64), (Clusters{8, 400, 1})) << "too many to count";
+}
+
+using kernels::latent::choose_large;
+using kernels::latent::prefers_large;
+
+std::vector<std::int64_t> alike(std::size_t requests, std::int64_t keys) {
+  return std::vector<std::int64_t>(requests, keys);
+}
+Clusters large(const std::vector<std::int64_t>& keys, std::int32_t size, std::int64_t row_groups = 1,
+               std::int32_t splits = 0) {
+  return choose_large({.keys = keys, .row_groups = row_groups, .splits = splits}, size);
+}
+
+TEST(LatentLarge, EqualRequestsAreNotCutIfTheWaveStaysNearlyFull) {
+  EXPECT_EQ(large(alike(128, 4096), 1), (Clusters{1, 128, 0})) << "of 132";
+  EXPECT_EQ(large(alike(64, 4096), 1), (Clusters{1, 128, 0})) << "two ranges each";
+  EXPECT_EQ(large(alike(32, 4096), 2), (Clusters{2, 64, 0})) << "of 66 pairs";
+  EXPECT_EQ(large(alike(100, 4096), 1), (Clusters{1, 132, 0})) << "100 would leave a quarter idle";
+  EXPECT_EQ(large(alike(32, 4096), 2, 2), (Clusters{2, 32, 0})) << "two row groups share the 64";
+  EXPECT_EQ(large({40960, 4096}, 1), (Clusters{1, 132, 0})) << "not equal";
+}
+
+TEST(LatentLarge, HasNoRangeWithoutABlock) {
+  EXPECT_EQ(large({130}, 1), (Clusters{1, 3, 0}));
+  EXPECT_EQ(large({1}, 2, 3), (Clusters{2, 1, 0}));
+}
+
+TEST(LatentLarge, TakesTheCallersSplitsWhileTheyCanBeCounted) {
+  EXPECT_EQ(large({5000, 3}, 1, 1, 4), (Clusters{1, 8, 4}));
+  EXPECT_EQ(large(alike(300, 64), 2, 1, 4), (Clusters{2, 300, 1})) << "1200 counters of 1024";
+}
+
+TEST(LatentLarge, IsForWorkThatFillsTheGpu) {
+  EXPECT_TRUE(prefers_large(alike(32, 4096), 128, 132));
+  EXPECT_TRUE(prefers_large(alike(32, 4096), 64, 132));
+  EXPECT_FALSE(prefers_large(alike(1, 8192), 128, 132));
+  EXPECT_FALSE(prefers_large(alike(128, 8192), 32, 132)) << "padding to 64 rows costs more than it saves";
+}
+
+TEST(LatentCounters, AreAPlacePerWorkspaceAndComeBack) {
+  using kernels::latent::CounterPlaces;
+  std::vector<std::byte> memory(kernels::latent::kMostPlans + 1);
+  {
+    const CounterPlaces one;
+    const CounterPlaces other;
+    const std::int32_t place = one.place_for(&memory[0]);
+    EXPECT_EQ(one.place_for(&memory[0]), place);
+    EXPECT_NE(one.place_for(&memory[1]), place) << "calls with two workspaces may overlap";
+    EXPECT_NE(other.place_for(&memory[0]), place);
+  }
+  const CounterPlaces all;
+  for (std::int32_t i = 0; i < kernels::latent::kMostPlans; ++i) {
+    EXPECT_LT(all.place_for(&memory[static_cast<std::size_t>(i)]), kernels::latent::kMostPlans);
+  }
+  EXPECT_THROW((void)all.place_for(&memory.back()), Error);
 }
 
 // n / d by a product and a shift must be exact for every length and block size; the hard cases are next to

@@ -69,6 +69,51 @@ TEST_P(Supports, EveryMaskBlockAndIndex) {
   expect("h128 2q1s9k topk2048");
 }
 
+/// cuda-latent is for one architecture, and says so; there it takes what decode asks for with 16-bit rows.
+TEST(LatentSupports, TakesDecodeOnHopperAlone) {
+  const Backend* latent = find_backend("cuda-latent");
+  if (latent == nullptr) GTEST_SKIP() << "this build has no CUDA backends";
+  const auto why = [&](const std::string& words, const char* gpu = "h200") {
+    return latent->supports(parse_shape(words), load_device(gpu)).why;
+  };
+  if (const std::string none = why("decode latent h1 q1s1"); !none.empty()) GTEST_SKIP() << none;
+  for (const char* space : {"latent", "head"}) {
+    for (int heads = 1; heads <= 128; ++heads) {
+      EXPECT_EQ(why(fmt::format("decode {} h{} q{}s70_q1s0", space, heads, heads % 8 + 1)), "");
+    }
+    for (const int latent_rank : {256, 512}) {
+      for (const int rope : {0, 32, 64}) {
+        for (const char* types : {"cache:bf16", "q:f16 out:f16 cache:f16", "cache:bf16_split", "out:f32"}) {
+          EXPECT_EQ(why(fmt::format("decode {} h20 l{} r{} p128 v128 q1s500_q8s33 {}", space, latent_rank,
+                                    rope, types)),
+                    "");
+        }
+      }
+    }
+    for (const int block : {1, 16, 32, 48, 64, 128}) {
+      EXPECT_EQ(why(fmt::format("decode {} h16 2q8s300 w100 sink4 b{}", space, block)), "");
+    }
+  }
+  EXPECT_NE(why("decode latent h16 q1s70", "a100-80gb").find("9.0"), std::string::npos);
+  EXPECT_NE(why("decode latent h16 q1s70 cache:fp8").find("fp8"), std::string::npos);
+  EXPECT_NE(why("decode latent h16 q1s7k topk2048").find("2048"), std::string::npos);
+  EXPECT_NE(why("decode latent h16 l128 q1s70").find("128"), std::string::npos);
+  EXPECT_NE(why("prefill latent h16 q70").find("prefill"), std::string::npos);
+}
+
+TEST_P(Supports, SaysWhyNotForRowsThatStartAnywhere) {
+  const Backend* splitkv = find_backend("cuda-splitkv");
+  ASSERT_NE(splitkv, nullptr);
+  const auto why = [&](const char* shape) {
+    return splitkv->supports(parse_shape(shape), load_device(GetParam())).why;
+  };
+  EXPECT_EQ(
+      why("decode latent h16 l256 r64 4q1s1k cache:fp8_ds_mla"),
+      "the rotary part of fp8_ds_mla rows with kv_lora_rank 256 starts at byte 264, but 16-byte copies need "
+      "a multiple of 16");
+  EXPECT_EQ(why("decode latent h16 l512 r32 4q1s1k cache:fp8_ds_mla"), "");
+}
+
 INSTANTIATE_TEST_SUITE_P(Described, Supports, ::testing::Values("h200", "a100-80gb"), [](const auto& gpu) {
   std::string name(gpu.param);
   for (char& c : name) c = c == '-' ? '_' : c;

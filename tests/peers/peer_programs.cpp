@@ -2,6 +2,9 @@
 // mla-verify with the peers of this tree. Those whose package is absent must skip with a sentence.
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "python.hpp"
@@ -14,16 +17,28 @@ using mla::test::RunResult;
 
 const std::string kPeers = std::string(MLA_SOURCE_DIR) + "/peers/";
 
-RunResult verify_peer(const std::string& python, const std::string& file, std::vector<std::string> more) {
-  more.insert(more.begin(), {"run", "--peer", python + " " + kPeers + file});
-  return mla::test::run_program(MLA_VERIFY, more);
-}
-
+/// In a folder of its own: a failure is written to the working folder, which may be the tree's.
 class PeerPrograms : public testing::Test {
  protected:
   void SetUp() override {
     if (mla::test::python_with("").empty()) GTEST_SKIP() << "no Python 3 interpreter was found";
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    dir_ = std::filesystem::temp_directory_path() /
+           ("mla-peers-" + std::to_string(getpid()) + "-" + info->name());
+    std::filesystem::create_directories(dir_);
   }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+
+  [[nodiscard]] RunResult verify(const std::vector<std::string>& args) const {
+    return mla::test::run_program(MLA_VERIFY, args, {.directory = dir_.string()});
+  }
+  [[nodiscard]] RunResult verify_peer(const std::string& python, const std::string& file,
+                                      std::vector<std::string> more) const {
+    more.insert(more.begin(), {"run", "--peer", python + " " + kPeers + file});
+    return verify(more);
+  }
+
+  std::filesystem::path dir_;
 };
 
 /// Masks, formats, spaces, top-k, empty requests, forced splits: what numpy_mla.py claims to do.
@@ -55,21 +70,23 @@ TEST_F(PeerPrograms, NumpyIsJudgedLikeABackend) {
 
 TEST_F(PeerPrograms, AWrongPeerExitsWithOne) {
   const std::string bad = mla::test::python_with("") + " " MLA_TEST_DATA "/peers/bad_peer.py none";
-  const RunResult r = mla::test::run_program(
-      MLA_VERIFY, {"run", "--peer", bad, "--case",
-                   "decode latent h2 l16 r8 p8 v12 1q1s5 causal b4 q:f32 out:f32 cache:f32"});
+  const RunResult r = verify({"run", "--peer", bad, "--case",
+                              "decode latent h2 l16 r8 p8 v12 1q1s5 causal b4 q:f32 out:f32 cache:f32"});
   EXPECT_EQ(r.exit_code, 1) << r.err;
+  EXPECT_TRUE(std::filesystem::exists(dir_ / "repro.json")) << r.err;
   EXPECT_NE((r.out + r.err).find("--backends 'peer:"), std::string::npos) << r.out << r.err;
 }
 
 TEST_F(PeerPrograms, AbsentPackagesAreSkipsWithASentence) {
   const struct {
     const char *file, *package;
-  } peers[] = {{"numpy_mla.py", "numpy"},     {"torch_sdpa.py", "torch"},
-               {"torch_bmm.py", "torch"},     {"flashinfer_mla.py", "flashinfer"},
-               {"flash_mla.py", "flash_mla"}, {"vllm_triton_mla.py", "vllm"}};
+  } peers[] = {{"numpy_mla.py", "numpy"},           {"torch_sdpa.py", "torch"},
+               {"torch_bmm.py", "torch"},           {"flashinfer_mla.py", "flashinfer"},
+               {"flash_mla_dense.py", "flash_mla"}, {"vllm_triton_mla.py", "vllm"}};
   for (const auto& peer : peers) {
     SCOPED_TRACE(peer.file);
+    // Python looks beside the program first: of the same name it would import itself and never the package.
+    EXPECT_NE(std::filesystem::path(peer.file).stem(), peer.package);
     // -S leaves site-packages out: no package is installed for this interpreter.
     const RunResult r =
         verify_peer(mla::test::python_with("") + " -S", peer.file, {"--case", kCases.front()});

@@ -20,7 +20,8 @@ fs::path plugin(const std::string& name) {
 }
 
 const Backend& naive() {
-  static const Backend& backend = load_plugin(plugin("naive"));
+  static const fs::path file = plugin("naive");
+  static const Backend& backend = load_plugin(file);
   return backend;
 }
 

@@ -54,6 +54,15 @@ TEST(Selector, ChoosesTheFastestThatCanAndElseByRank) {
             "cpu-expanded");
 }
 
+TEST(Selector, BelongsToARealDeviceAndToItsDescription) {
+  Device real;
+  real.name = "NVIDIA H200";
+  real.origin = DeviceOrigin::kReal;
+  EXPECT_FALSE(selector_for(real).points().empty());
+  EXPECT_EQ(selector_for(load_device("h200")).device(), real.name);
+  EXPECT_TRUE(selector_for(load_device("h100-sxm")).points().empty());
+}
+
 TEST(Selector, SaysWhatIsWrongWithATable) {
   const auto refuse = [](const char* text, std::initializer_list<std::string_view> words) {
     expect_error([&] { return parse_selector(text, "t.json").points().size(); }, ErrorCode::kParse, words);

@@ -6,11 +6,9 @@
 #include <string_view>
 
 #include "mla/export.h"
+#include "mla/formats.hpp"
 
 namespace mla {
-
-/// Element types of tensors. The names are those that appear in shape texts and on command lines.
-enum class DType : std::uint8_t { kF64, kF32, kF16, kBF16, kE4M3, kE8M0, kI64, kI32, kU8 };
 
 /// Bytes of one element.
 [[nodiscard]] MLA_EXPORT std::size_t size_of(DType dtype) noexcept;

@@ -11,12 +11,14 @@
 #include "mla/dims.hpp"          // IWYU pragma: export
 #include "mla/dtype.hpp"         // IWYU pragma: export
 #include "mla/error.hpp"         // IWYU pragma: export
+#include "mla/formats.hpp"       // IWYU pragma: export
 #include "mla/index.hpp"         // IWYU pragma: export
 #include "mla/layer.hpp"         // IWYU pragma: export
 #include "mla/memory.hpp"        // IWYU pragma: export
 #include "mla/model.hpp"         // IWYU pragma: export
 #include "mla/numerics.hpp"      // IWYU pragma: export
 #include "mla/random.hpp"        // IWYU pragma: export
+#include "mla/random_rows.hpp"   // IWYU pragma: export
 #include "mla/reference.hpp"     // IWYU pragma: export
 #include "mla/safetensors.hpp"   // IWYU pragma: export
 #include "mla/selector.hpp"      // IWYU pragma: export

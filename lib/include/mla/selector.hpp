@@ -43,7 +43,9 @@ class MLA_EXPORT Selector {
 [[nodiscard]] MLA_EXPORT Selector parse_selector(std::string_view json_text, std::string_view origin);
 /// Throws kIo, too.
 [[nodiscard]] MLA_EXPORT Selector load_selector(const std::filesystem::path& file);
-/// The table for a device among <config dir>/selectors/*.json, read once; empty if there is none for it.
+/// The table for a device among <config dir>/selectors/*.json, read once; empty if there is none for it. A
+/// table is a real device's if it names it as the driver does, a described one's if the files have the same
+/// name.
 [[nodiscard]] MLA_EXPORT const Selector& selector_for(const Device& device);
 
 /// The fastest backend at the nearest measured shape that supports this one; where nothing measured applies,

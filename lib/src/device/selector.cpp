@@ -130,7 +130,9 @@ const Selector& selector_for(const Device& device) {
   if (found != known.end()) return found->second;
   for (const std::filesystem::path& file : config_files("selectors")) {
     Selector selector = load_selector(file);
-    if (selector.device() == device.name)
+    // A described GPU has its file's name, a real one the driver's.
+    const bool described = device.origin == DeviceOrigin::kDescribed && file.stem() == device.name;
+    if (described || selector.device() == device.name)
       return known.emplace(device.name, std::move(selector)).first->second;
   }
   return known[device.name];

@@ -182,11 +182,12 @@ void validate(const Case& c) {
   if (c.num_splits < 0)
     refuse(fmt::format("splits is {}, but must be >= 0 (0: the backend decides)", c.num_splits));
   if (c.values == ValueKind::kNan || c.values == ValueKind::kInfinity) {
-    // They go through the rotary part, which has to hold them as they are.
-    if (c.shape.dims.qk_rope_head_dim == 0)
-      refuse(fmt::format("values={} need a rotary part", name_of(c.values)));
+    // They go through the rotary part, or the first latent channel, which has to hold them as they are.
     if (c.shape.cache == CacheFormat::kFp8)
       refuse(fmt::format("an fp8 cache cannot hold values={}", name_of(c.values)));
+    if (c.shape.dims.qk_rope_head_dim == 0 && c.shape.cache == CacheFormat::kFp8DsMla)
+      refuse(fmt::format("an {} cache cannot hold values={} without a rotary part", name_of(c.shape.cache),
+                         name_of(c.values)));
   }
   if (c.far_rows && c.shape.num_tokens() > kMostFarTokens) {
     refuse(

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "mla/backend.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <numbers>
+#include <optional>
+#include <vector>
+
+#include "common/arch_table.hpp"
+#include "common/arguments.hpp"
+#include "common/check.hpp"
+#include "common/params.hpp"
+#include "common/require.hpp"
+#include "expand/checks.hpp"
+#include "gemm/around.hpp"
+#include "gemm/lt.hpp"
+#include "latent/counters.hpp"
+#include "latent/heuristics.hpp"
+#include "latent/table.hpp"
+#include "latent_images.inc"
+#include "mla/error.hpp"
+
+namespace mla {
+namespace {
+
+namespace latent = kernels::latent;
+
+constexpr const char* kName = "cuda-latent";
+constexpr std::int64_t kSharedBytes = 227 * 1024;
+
+DType element_of(CacheFormat format) {
+  return format == CacheFormat::kF16 || format == CacheFormat::kF16Split ? DType::kF16 : DType::kBF16;
+}
+
+bool is_16_bit(CacheFormat format) {
+  return format == CacheFormat::kBF16 || format == CacheFormat::kF16 || format == CacheFormat::kBF16Split ||
+         format == CacheFormat::kF16Split;
+}
+
+/// Rows of the longest request.
+std::int64_t most_rows(const AttentionShape& shape) {
+  std::int64_t queries = 1;
+  for (const Request& r : shape.batch) queries = std::max<std::int64_t>(queries, r.q_len);
+  return queries * shape.dims.num_heads;
+}
+
+/// Keys that a request's queries may see between them, at most.
+std::int64_t visible_keys(const AttentionShape& shape, const Request& r) {
+  if (!shape.mask.window) return r.kv_len;
+  return std::min<std::int64_t>(r.kv_len, std::int64_t{*shape.mask.window} + r.q_len - 1 + shape.mask.sink);
+}
+
+/// Upper bounds of the keys that each request's queries see, at least 1.
+std::vector<std::int64_t> keys_of(const AttentionShape& shape) {
+  std::vector<std::int64_t> keys;
+  for (const Request& r : shape.batch) keys.push_back(std::max<std::int64_t>(1, visible_keys(shape, r)));
+  return keys;
+}
+
+/// What the large-work kernel is built for: whole rows of 512 + 64, pages that boxes of 16 keys fill.
+bool suits_large(const AttentionShape& shape) {
+  return shape.dims.kv_lora_rank == 512 && shape.dims.qk_rope_head_dim == 64 && shape.block_size % 16 == 0;
+}
+
+const latent::Variant& find_variant(std::span<const latent::Variant> variants, const AttentionShape& shape,
+                                    std::int64_t num_sms) {
+  const bool large = suits_large(shape) && latent::prefers_large(keys_of(shape), most_rows(shape), num_sms);
+  const auto fits = [&](const latent::Variant& v) {
+    return v.latent == shape.dims.kv_lora_rank && v.dtype == element_of(shape.cache) &&
+           (v.family == latent::Family::kLarge) == large &&
+           (!large || v.rows == (most_rows(shape) > 64 ? 128 : 64));
+  };
+  return *std::ranges::find_if(variants, fits);
+}
+
+class LatentPlan final : public Plan {
+ public:
+  LatentPlan(const AttentionShape& s, const Device& device, const latent::Table& t, const latent::Variant& v,
+             int splits)
+      : shape(s), ordinal(device.ordinal), variant(v) {
+    params.row_groups = static_cast<std::int32_t>((most_rows(s) + v.rows - 1) / v.rows);
+    const std::vector<std::int64_t> keys = keys_of(s);
+    const latent::Work work{
+        .keys = keys, .row_groups = params.row_groups, .num_sms = device.num_sms, .splits = splits};
+    const latent::Clusters clusters = v.family == latent::Family::kLarge
+                                          ? latent::choose_large(work, v.rows / 64)
+                                          : latent::choose_small(work);
+    params.clusters = clusters.count;
+    params.cluster_size = clusters.size;
+    params.per_request = clusters.per_request;
+    params.by_per_request = kernels::FastDivide(std::max(1, clusters.per_request));
+    params.by_stride = kernels::FastDivide(std::max(1, clusters.per_request) * clusters.size);
+    params.by_heads = kernels::FastDivide(s.dims.num_heads);
+
+    std::int64_t used = 0;
+    const auto place = [&used](std::int64_t bytes) {
+      const std::int64_t at = used;
+      used += (bytes + 255) / 256 * 256;
+      return at;
+    };
+    const std::int64_t shared_by =
+        v.family == latent::Family::kLarge ? params.row_groups : 1;  // see large::Call
+    const bool whole = clusters.per_request == 1 || clusters.count * shared_by == 1;
+    const std::int64_t rows = whole ? 0 : latent::slot_count(params) * v.rows;
+    partials_at = place(rows * v.latent * 4);
+    sums_at = place(rows * clusters.size * 2 * 4);
+    if (s.space == QuerySpace::kHead) projections.emplace(s, used);
+    bytes_ = used;
+    const kernels::DeviceGuard guard(ordinal);
+    counters = t.counters();
+  }
+
+  [[nodiscard]] std::size_t workspace_bytes() const noexcept override {
+    return static_cast<std::size_t>(bytes_);
+  }
+
+  [[nodiscard]] std::string describe() const override {
+    return fmt::format(
+        "{} rows, {} clusters of {} x {} row group{}, {}{}", variant.rows, params.clusters,
+        params.cluster_size, params.row_groups, params.row_groups == 1 ? "" : "s",
+        params.per_request > 0 ? fmt::format("{} a request", params.per_request) : "even shares",
+        projections ? ", between two projections" : "");
+  }
+
+  AttentionShape shape;
+  int ordinal;
+  const latent::Variant& variant;
+  latent::Params params;  // without the arguments of a call
+  std::int32_t* counters = nullptr;
+  latent::CounterPlaces places;
+  std::int64_t partials_at = 0, sums_at = 0;        // offsets into the workspace
+  std::optional<kernels::Projections> projections;  // head space
+
+ private:
+  std::int64_t bytes_ = 0;
+};
+
+class LatentBackend final : public Backend {
+ public:
+  [[nodiscard]] const BackendInfo& info() const noexcept override {
+    static const BackendInfo kInfo{
+        .name = kName,
+        .summary = "absorbed, one launch for Hopper: clusters that merge through their shared memory",
+        .strategy = "absorbed",
+        .on_device = true,
+        .edges = {8, 32, 256},
+        .batch_invariant = false};
+    return kInfo;
+  }
+
+  [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override {
+    RoundingProfile profile;
+    profile.probabilities = element_of(shape.cache);
+    if (shape.space == QuerySpace::kHead) profile.absorbed_query = profile.latent_output = shape.q_dtype;
+    return profile;
+  }
+
+  [[nodiscard]] Support supports(const AttentionShape& shape, const Device& device) const override {
+    const MlaDims& d = shape.dims;
+    if (shape.phase != Phase::kDecode) return Support::no("it is a decode kernel; the phase is prefill");
+    if (shape.topk > 0) {
+      return Support::no(fmt::format("topk is {}, but it walks over all keys or a window", shape.topk));
+    }
+    if (const Support types = supports_types(shape); !types) return types;
+    if (d.kv_lora_rank != 256 && d.kv_lora_rank != 512) {
+      return Support::no(fmt::format("kv_lora_rank is 256 or 512, not {}", d.kv_lora_rank));
+    }
+    if (d.qk_rope_head_dim > 64 || d.qk_rope_head_dim % 16 != 0) {
+      return Support::no(
+          fmt::format("qk_rope_head_dim is a multiple of 16 up to 64, not {}", d.qk_rope_head_dim));
+    }
+    constexpr std::int64_t kMostRows = std::int64_t{16} * 65535;
+    if (most_rows(shape) > kMostRows) {
+      return Support::no(fmt::format("a request has at most {} rows (queries x heads), not {}", kMostRows,
+                                     most_rows(shape)));
+    }
+    if (shape.space == QuerySpace::kHead) {
+      if (Support widths = kernels::expand::check_multiples(d); !widths) return widths;
+      if (device.origin == DeviceOrigin::kReal) {
+        if (Support products = kernels::lt::available(); !products) return products;
+      }
+    }
+    if (Support image = kernels::has_image<latent::Table>(kernels::kImages, device); !image) return image;
+    if (device.shared_memory_per_block > 0 && device.shared_memory_per_block < kSharedBytes) {
+      return Support::no(fmt::format("a block wants {} bytes of shared memory; '{}' has {}", kSharedBytes,
+                                     device.name, device.shared_memory_per_block));
+    }
+    return Support::yes();
+  }
+
+  [[nodiscard]] std::unique_ptr<Plan> plan(const AttentionShape& shape, const Device& device,
+                                           const PlanOptions& options) const override {
+    kernels::require(*this, shape, device);
+    const latent::Table& table =
+        *kernels::choose_image<latent::Table>(kernels::kImages, device.compute_capability);
+    return std::make_unique<LatentPlan>(
+        shape, device, table, find_variant(table.variants(), shape, device.num_sms), options.num_splits);
+  }
+
+  void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
+           Stream stream) const override {
+    const auto& own = kernels::own_plan<LatentPlan>(plan, workspace.size(), kName);
+    const kernels::AttentionParams attention = kernels::make_params(own.shape, args);
+    if (attention.num_tokens == 0) return;
+    const kernels::DeviceGuard guard(own.ordinal);
+    const auto columns = static_cast<std::int32_t>(
+        std::min<std::int64_t>(args.cache.block_table.extent[1], std::numeric_limits<std::int32_t>::max()));
+    const auto attend = [&](const kernels::AttentionParams& a) {
+      enqueue(own, a, columns, workspace, stream);
+    };
+    if (own.projections) {
+      own.projections->run(own.shape, args, attention, workspace, stream, attend);
+    } else {
+      attend(attention);
+    }
+  }
+
+ private:
+  /// The attention alone, in latent space.
+  static void enqueue(const LatentPlan& plan, const kernels::AttentionParams& attention, std::int32_t columns,
+                      std::span<std::byte> workspace, Stream stream) {
+    latent::Params params = plan.params;
+    params.attention = attention;
+    check_alignment(attention);
+    const kernels::CacheParams& cache = attention.cache;
+    params.latent_block = narrow(cache.latent_block_stride, "the cache's blocks");
+    params.latent_row = narrow(cache.latent_row_stride, "the cache's rows");
+    params.rope_block = narrow(cache.rope_block_stride, "the rotary part's blocks");
+    params.rope_row = narrow(cache.rope_row_stride, "the rotary part's rows");
+    params.scale_log2 = attention.scale * std::numbers::log2e_v<float>;
+    params.table_columns = columns;
+    params.partials = reinterpret_cast<float*>(workspace.data() + plan.partials_at);
+    params.sums = reinterpret_cast<float2*>(workspace.data() + plan.sums_at);
+    params.counters =
+        plan.counters + std::int64_t{plan.places.place_for(workspace.data())} * latent::kCountersPerPlan;
+    plan.variant.run(params, stream.handle);
+  }
+
+  static std::uint32_t narrow(std::int64_t stride, const char* what) {
+    if (stride < 0 || stride > std::numeric_limits<std::uint32_t>::max()) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{}: {} are {} bytes apart, but may be at most 4 GiB", kName, what, stride));
+    }
+    return static_cast<std::uint32_t>(stride);
+  }
+
+  static Support supports_types(const AttentionShape& shape) {
+    if (!is_16_bit(shape.cache)) {
+      return Support::no(fmt::format("the cache has 16-bit rows, not {}", name_of(shape.cache)));
+    }
+    if (shape.q_dtype != element_of(shape.cache)) {
+      return Support::no(fmt::format("queries for a cache of {} are {}, not {}", name_of(shape.cache),
+                                     name_of(element_of(shape.cache)), name_of(shape.q_dtype)));
+    }
+    if (shape.out_dtype != DType::kBF16 && shape.out_dtype != DType::kF16 && shape.out_dtype != DType::kF32) {
+      return Support::no(fmt::format("outputs are bf16, f16 or f32, not {}", name_of(shape.out_dtype)));
+    }
+    if (shape.space == QuerySpace::kHead && shape.out_dtype != shape.q_dtype &&
+        shape.out_dtype != DType::kF32) {
+      return Support::no(fmt::format("outputs behind W_UV are of the query's type, {}, or f32, not {}",
+                                     name_of(shape.q_dtype), name_of(shape.out_dtype)));
+    }
+    return Support::yes();
+  }
+
+  /// Copies move 16 bytes at a time, stores of the output pairs of elements.
+  static void check_alignment(const kernels::AttentionParams& p) {
+    const kernels::CacheParams& c = p.cache;
+    const auto refuse_unless = [](bool fine, const char* what) {
+      if (!fine) {
+        throw Error(
+            ErrorCode::kUnsupported,
+            fmt::format("{}: address and strides of {} must be multiples of 16 bytes, and its last stride 1",
+                        kName, what));
+      }
+    };
+    const auto tensor = [](const kernels::TensorParams& t) {
+      const auto size = static_cast<std::int64_t>(size_of(t.dtype));
+      return t.stride_channel == 1 &&
+             kernels::aligned(t.data, {t.stride_token * size, t.stride_head * size}, 16);
+    };
+    refuse_unless(tensor(p.q), "q");
+    refuse_unless(tensor(p.out), "out");
+    refuse_unless(kernels::aligned(c.latent, {c.latent_block_stride, c.latent_row_stride}, 16), "the cache");
+    refuse_unless(p.rope == 0 || kernels::aligned(c.rope, {c.rope_block_stride, c.rope_row_stride}, 16),
+                  "the cache's rotary part");
+  }
+};
+
+}  // namespace
+
+const Backend& latent_backend() {
+  static const LatentBackend backend;
+  return backend;
+}
+
+}  // namespace mla

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace mla::kernels::latent {
+
+/// What the choice of clusters depends on; no CUDA in here.
+struct Work {
+  std::span<const std::int64_t> keys;  ///< of each request: upper bounds of what its queries see
+  std::int64_t row_groups = 1;
+  std::int64_t num_sms = 132;
+  std::int32_t splits = 0;  ///< > 0: parts that the caller wants each request's keys cut into
+};
+
+/// Clusters of each row group (latent::Params).
+struct Clusters {
+  std::int32_t size = 1;
+  std::int32_t count = 1;
+  std::int32_t per_request = 0;
+  friend bool operator==(const Clusters&, const Clusters&) = default;
+};
+
+/// Clusters of `size` CTAs that fit side by side where a CTA fills a multiprocessor: fewer than num_sms /
+/// size, since a cluster stays within a GPC whose multiprocessors eight does not divide.
+[[nodiscard]] std::int64_t resident_clusters(std::int64_t size, std::int64_t num_sms);
+
+/// The small-work kernel, in one wave. Requests that are alike have clusters of their own, the largest that
+/// keep enough of the GPU busy, and not more than their keys are worth; else all keys are shared out evenly.
+/// Never more slices to count than kCountersPerPlan.
+[[nodiscard]] Clusters choose_small(const Work& work);
+
+/// The large-work kernel, whose clusters of `size` CTAs load together and have 64 rows each. All keys are
+/// shared out evenly over as many clusters as fit side by side, or over slightly fewer if then no equal
+/// request is cut.
+[[nodiscard]] Clusters choose_large(const Work& work, std::int32_t size);
+
+/// Whether the large-work kernel is the faster one for requests of up to `rows` rows.
+[[nodiscard]] bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms);
+
+}  // namespace mla::kernels::latent

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Large work of cuda-latent: where keys and queries come from. One warp fills the ring by tensor copies,
+// three fetch the query rows of the next segment by cp.async, whatever their strides are.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "latent/large_shared.cuh"
+#include "ptx/async_fence.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/tma.cuh"
+
+namespace mla::MLA_ARCH_NS::latent::large {
+
+inline constexpr unsigned kAllLanes = 0xffffffffU;
+
+/// The cache as the copy engine sees it. latent: [blocks][block_size / 8][8 chunks][8 keys][64 channels];
+/// rope: [blocks][block_size][64 channels].
+struct Maps {
+  CUtensorMap latent;
+  CUtensorMap rope;
+};
+
+/// Fills the ring, block by block, across the borders of segments. A whole warp.
+template <class Config>
+struct KeyLoader {
+  const Call& p;
+  const Maps& maps;
+  Control& control;
+  const std::uint32_t shared;
+  const int rank;
+  const std::uint64_t policy = ptx::evict_first_policy();
+  std::int32_t page = -1, offset = 0;  // of the box that this lane looks up for the warp
+
+  static constexpr auto kAllCtas = static_cast<std::uint16_t>((1U << Config::kTiles) - 1);
+
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  __device__ __forceinline__ void open_segment(Segment& s, const Walk& walk) const {
+    const kernels::AttentionParams& a = p.attention;
+    s.r = load_request(p, walk.request, Config::kRows);
+    s.group = walk.group;
+    s.first = walk.first();
+    s.last = walk.last();
+    s.origin = walk.origin;
+    s.more = walk.origin + walk.last() < walk.end ? 1 : 0;
+    const std::int32_t seen_by_all = a.causal ? s.r.keys - s.r.queries + 1 : s.r.keys;
+    s.plain_end = max(0, seen_by_all) / kBlock - s.r.skip;
+    s.plain_begin = s.r.skip > 0 ? s.r.first_blocks : 0;
+    if (a.causal && a.window > 0) {
+      s.plain_begin = max(s.plain_begin, (max(0, s.r.keys - a.window) + kBlock - 1) / kBlock - s.r.skip);
+    }
+  }
+
+  /// Every lane looks up a box: those of 8 or 16 blocks from block j on.
+  __device__ __forceinline__ void look_up(const Segment& s, std::int32_t request, std::int32_t j, int boxes) {
+    const kernels::CacheParams& cache = p.attention.cache;
+    const std::int32_t mine = j + lane() / boxes;
+    const std::int32_t key = s.r.position(mine) + lane() % boxes * p.box;
+    page = -1;
+    const bool gap = key >= s.r.gap_begin && key + p.box <= s.r.gap_end;
+    if (mine < s.last && key < s.r.end && !gap) {
+      const std::int32_t column = cache.by_block_size.quotient(key);
+      page = cache.block_table[request * cache.table_stride_request + column * cache.table_stride_column];
+      offset = key - column * cache.block_size;
+    }
+  }
+
+  /// Waits until 32 keys of a slot may be written over.
+  __device__ __forceinline__ void wait_empty(int slot, int half, std::uint32_t parity) const {
+    if (lane() == 0) {
+      if constexpr (Config::kTiles == 1) {
+        ptx::mbarrier_wait(ptx::smem(&control.empty[slot][half]), parity);
+      } else {
+        ptx::mbarrier_wait_cluster(ptx::smem(&control.empty[slot][half]), parity);
+      }
+    }
+    __syncwarp();
+  }
+
+  /// Boxes begin .. end - 1 of the block whose boxes start at lane `turn`, those that are this CTA's to load,
+  /// to all CTAs of the cluster.
+  template <class Issue>
+  __device__ __forceinline__ void load(int turn, int begin, int end, const Issue& issue) const {
+#pragma unroll 1
+    for (int x = begin + (Config::kTiles == 1 ? 0 : rank); x < end; x += Config::kTiles) {
+      const std::int32_t at_page = __shfl_sync(kAllLanes, page, turn + x);
+      const std::int32_t at_offset = __shfl_sync(kAllLanes, offset, turn + x);
+      if (lane() == 0 && at_page >= 0) issue(static_cast<std::uint32_t>(x * p.box), at_offset, at_page);
+      __syncwarp();
+    }
+  }
+  __device__ __forceinline__ void load_latent(int turn, int begin, int end, std::uint32_t tile,
+                                              std::uint32_t full) const {
+    load(turn, begin, end, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
+      const std::uint32_t to = tile + row * (kLatent * 2);
+      if constexpr (Config::kTiles == 1) {
+        ptx::tma_load(to, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, policy);
+      } else {
+        ptx::tma_load_multicast(to, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, kAllCtas, policy);
+      }
+    });
+  }
+  __device__ __forceinline__ void load_rope(int turn, int end, std::uint32_t tile, std::uint32_t full) const {
+    load(turn, 0, end, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
+      const std::uint32_t to = tile + kRopeAt + row * (kRope * 2);
+      if constexpr (Config::kTiles == 1) {
+        ptx::tma_load(to, &maps.rope, full, 0, at_offset, at_page, policy);
+      } else {
+        ptx::tma_load_multicast(to, &maps.rope, full, 0, at_offset, at_page, kAllCtas, policy);
+      }
+    });
+  }
+
+  __device__ __forceinline__ void run() {
+    const int boxes = kBlock / p.box;  // of a block: 2 or 4
+    int slot = 0, segment = 0;
+    std::uint32_t parity = 1;
+    for (Walk walk(p, control.range.range, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
+      Segment& s = control.segments[segment];
+      if (lane() == 0) open_segment(s, walk);
+      __syncwarp();
+      segment = segment + 1 == kSegments ? 0 : segment + 1;
+      const std::int32_t steps = walk.last() - walk.first();
+      for (std::int32_t i = 0; i < steps; ++i) {
+        const int turn = i * boxes % 32;
+        if (turn == 0) look_up(s, walk.request, s.first + i, boxes);
+        const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
+        const std::uint32_t full = ptx::smem(&control.full[slot]);
+        const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
+        wait_empty(slot, 0, parity);
+        if (lane() == 0) {
+          ptx::mbarrier_arrive_expect(full,
+                                      static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kSlotBytes / 64));
+        }
+        load_latent(turn, 0, boxes / 2, tile, full);
+        wait_empty(slot, 1, parity);
+        load_latent(turn, boxes / 2, boxes, tile, full);
+        load_rope(turn, boxes, tile, full);  // where the weights of all keys were
+        if (++slot == kSlots) {
+          slot = 0;
+          parity ^= 1;
+        }
+      }
+    }
+  }
+};
+
+/// Fetches the query rows of every segment; `warps` warps, this one being `warp`. Rows past the request's
+/// arrive as zeros.
+template <class Config>
+__device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank,
+                                             int warp, int warps) {
+  const auto lane = static_cast<std::uint32_t>(threadIdx.x) % 32;
+  const kernels::TensorParams& q = p.attention.q;
+  const auto* const data = static_cast<const typename Config::Element*>(q.data);
+  std::uint32_t parity = 1;
+  for (Walk walk(p, control.range.range, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
+    const std::int32_t first = walk.group * Config::kRows + rank * 64;
+    const std::int32_t rows = walk.queries * p.attention.num_heads - first;
+    const auto copy = [&](std::uint32_t to, std::uint32_t row, std::uint32_t channel) {
+      const bool exists = static_cast<std::int32_t>(row) < rows;
+      const std::int32_t r = exists ? first + static_cast<std::int32_t>(row) : 0;
+      const std::int32_t query = p.by_heads.quotient(r);
+      ptx::cp_async_16(to,
+                       data + (walk.first_token + query) * q.stride_token +
+                           (r - query * p.attention.num_heads) * q.stride_head + channel,
+                       exists ? 16 : 0);
+    };
+    ptx::mbarrier_wait(ptx::smem(&control.query_empty), parity);
+#pragma unroll 1
+    for (auto row = static_cast<std::uint32_t>(warp); row < 64; row += static_cast<std::uint32_t>(warps)) {
+      const std::uint32_t line = shared + kQueryAt + row * 128 + ((lane % 8 ^ row % 8) << 4);
+      copy(line + lane / 8 * kChunkBytes, row, lane * 8);
+      copy(line + (lane / 8 + 4) * kChunkBytes, row, kHalf + lane * 8);
+      if (lane < 8) copy(line + 8 * kChunkBytes, row, kLatent + lane * 8);
+    }
+    ptx::cp_async_commit();
+    ptx::cp_async_wait<0>();
+    ptx::fence_async_shared();
+    __syncwarp();
+    if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_full));
+    parity ^= 1;
+  }
+}
+
+}  // namespace mla::MLA_ARCH_NS::latent::large

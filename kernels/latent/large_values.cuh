@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Large work of cuda-latent: the warpgroups that multiply weights with values, one for each half of the
+// latent channels. See large.cuh for the picture.
+#pragma once
+
+#include <cstdint>
+
+#include "latent/large_shared.cuh"
+#include "ptx/async_fence.cuh"
+#include "ptx/barrier.cuh"
+#include "ptx/cluster.cuh"
+#include "ptx/cp_async.cuh"
+#include "ptx/mbarrier.cuh"
+#include "ptx/wgmma.cuh"
+
+namespace mla::MLA_ARCH_NS::latent::large {
+
+template <class Config>
+struct Values {
+  using Element = typename Config::Element;
+
+  const Call& p;
+  Control& control;
+  const std::uint32_t shared;
+  const int rank;
+  const int half;
+  float out[2][64];  // [64 rows, 128 channels] each
+  float top[2];      // behind the last block: of rows lane / 4 and + 8
+  float sum[2];
+
+  static __device__ __forceinline__ std::uint32_t thread() { return threadIdx.x % 128; }
+  static __device__ __forceinline__ std::uint32_t lane() { return threadIdx.x % 32; }
+  /// First of this thread's two rows in the tile.
+  static __device__ __forceinline__ std::int32_t row() {
+    return static_cast<std::int32_t>(thread() / 32 * 16 + lane() / 4);
+  }
+  /// All threads of the warpgroup.
+  __device__ __forceinline__ void sync() const {
+    if (half == 0) {
+      ptx::bar_sync<2, 128>();
+    } else {
+      ptx::bar_sync<3, 128>();
+    }
+  }
+
+  /// Keys that no query sees may hold anything, and 0 times NaN is NaN: their values become 0.
+  __device__ __forceinline__ void clear_unseen(const Segment& s, std::int32_t position,
+                                               std::uint32_t slot) const {
+    const Request& r = s.r;
+    const std::int32_t behind = position + kBlock;
+    if (behind <= r.end && (behind <= r.gap_begin || position >= r.gap_end)) return;
+    for (std::uint32_t i = thread(); i < kBlock * 32; i += 128) {
+      const std::uint32_t key = i / 32;
+      const auto at = position + static_cast<std::int32_t>(key);
+      if (at < r.end && (at < r.gap_begin || at >= r.gap_end)) continue;
+      const std::uint32_t chunk = static_cast<std::uint32_t>(half) * 4 + i % 32 / 8;
+      ptx::store_zeros_16(slot + key / 8 * kGroupBytes + chunk * 1024 + key % 8 * 128 + i % 8 * 16);
+    }
+    ptx::fence_async_shared();
+    sync();
+  }
+
+  /// The sums so far refer to a smaller maximum: rarely, see kSlack.
+  __device__ __forceinline__ void rescale(int slot) {
+    const float a = control.factor[slot][row()], b = control.factor[slot][row() + 8];
+    if (!__any_sync(0xffffffffU, a != 1.0F || b != 1.0F)) return;
+#pragma unroll
+    for (int i = 0; i < 64; ++i) {
+      out[0][i] *= i / 2 % 2 == 0 ? a : b;
+      out[1][i] *= i / 2 % 2 == 0 ? a : b;
+    }
+  }
+
+  /// out += weights of 32 keys times their values; the group is closed.
+  __device__ __forceinline__ void issue(std::uint32_t slot, int keys) {
+#pragma unroll
+    for (int unit = 0; unit < 2; ++unit) {  // one unit, then the other: switching in between is slower
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        ptx::wgmma_m64n128<Element>(out[unit], weight_operand(slot, 2 * keys + s),
+                                    value_operand(slot, 2 * keys + s, half * 4 + unit * 2));
+      }
+    }
+    ptx::wgmma_commit();
+  }
+
+  /// One arrival of this warp, for 32 keys of the slot, in every CTA of the cluster.
+  __device__ __forceinline__ void release(int slot, int keys) const {
+    __syncwarp();
+    const std::uint32_t empty = ptx::smem(&control.empty[slot][keys]);
+    if constexpr (Config::kTiles == 1) {
+      if (lane() == 0) ptx::mbarrier_arrive(empty);
+    } else {
+      if (lane() < Config::kTiles) ptx::mbarrier_arrive_cluster(ptx::map_shared(empty, lane()));
+    }
+  }
+
+  /// Segment by segment, block by block; `finish` takes the result of a segment.
+  template <class Finish>
+  __device__ __forceinline__ void run(const Finish& finish) {
+    int slot = 0, segment = 0;
+    std::uint32_t parity = 0;
+    while (true) {
+      ptx::mbarrier_wait(ptx::smem(&control.full[slot]),
+                         parity);  // the segment is written before its first block
+      const Segment& s = control.segments[segment];
+      const std::int32_t first = s.first, steps = s.last - first;
+#pragma unroll
+      for (int i = 0; i < 64; ++i) out[0][i] = out[1][i] = 0.0F;
+      for (std::int32_t i = 0; i < steps; ++i) {
+        ptx::mbarrier_wait(ptx::smem(&control.weights_full[slot][0]), parity);
+        ptx::mbarrier_wait(ptx::smem(&control.full[slot]), parity);
+        const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
+        if (i > 0) rescale(slot);
+        const std::int32_t j = first + i;
+        if (j < s.plain_begin || j >= s.plain_end) clear_unseen(s, s.r.position(j), tile);
+        ptx::keep(out[0]);
+        ptx::keep(out[1]);
+        ptx::wgmma_fence();
+        issue(tile, 0);
+        ptx::mbarrier_wait(ptx::smem(&control.weights_full[slot][1]), parity);
+        issue(tile, 1);
+        ptx::wgmma_wait<1>();
+        release(slot, 0);  // so that the next block's first half is on its way early
+        ptx::wgmma_wait<0>();
+        ptx::keep(out[0]);
+        ptx::keep(out[1]);
+        if (i + 1 == steps) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            top[h] = control.top[slot][row() + 8 * h];
+            sum[h] = control.sum[slot][row() + 8 * h];
+          }
+        }
+        release(slot, 1);
+        if (++slot == kSlots) {
+          slot = 0;
+          parity ^= 1;
+        }
+      }
+      const bool more = s.more != 0;
+      finish(s);
+      if (!more) break;
+      segment = segment + 1 == kSegments ? 0 : segment + 1;
+    }
+  }
+};
+
+}  // namespace mla::MLA_ARCH_NS::latent::large

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "common/fast_divide.hpp"
+#include "common/params.hpp"
+
+struct float2;
+
+namespace mla::kernels::latent {
+
+/// Which kernel: `kSmall` is made for latency (few rows, mma.sync), `kLarge` for throughput (64 rows and
+/// more, wgmma).
+enum class Family : std::uint8_t { kSmall, kLarge };
+
+/// One call of cuda-latent. The rows of a request are its (query, head) pairs, head fastest, cut into row
+/// groups of Variant::rows. A cluster of CTAs works on one row group: blockIdx.x = cluster * cluster_size +
+/// rank, blockIdx.y = row group.
+struct Params {
+  AttentionParams attention;
+  float scale_log2 = 1.0F;    // softmax scale * log2(e)
+  FastDivide by_heads;        // row -> query
+  FastDivide by_per_request;  // cluster -> request, where each has its own
+  FastDivide by_stride;       // per_request * cluster_size, or cluster_size: from a CTA's group to its next
+  std::int32_t table_columns = 0;  // of the block table: look-ups that do not wait for a length stay below
+  std::int32_t row_groups = 1;     // of the request with most rows
+  std::int32_t clusters = 1;       // of each row group
+  std::int32_t cluster_size = 1;   // CTAs
+  std::int32_t per_request = 0;    // > 0: clusters that each request has for itself; 0: all keys are laid end
+                                   // to end and shared out evenly
+  // Strides of the cache in bytes, which fit 32 bits: addresses cost a few multiply-adds.
+  std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
+  // Workspace: results of parts of a request. A cluster may end one request and begin another: two slots.
+  float* partials = nullptr;  // [row_groups, clusters, 2] of Variant::rows * L, in the kernel's own order
+  float2* sums = nullptr;     // [row_groups, clusters, 2, cluster_size * rows] (maximum of score * log2 e,
+                              // sum), the same
+  std::int32_t* counters = nullptr;  // kCountersPerPlan, 0 at the start of every launch and at its end
+};
+
+/// A kernel: what it was compiled for and how to start it.
+struct Variant {
+  Family family = Family::kSmall;
+  std::int32_t rows = 0;       // of a cluster
+  std::int32_t latent = 0;     // L
+  DType dtype = DType::kBF16;  // of queries and cache
+  void (*run)(const Params& params, void* stream) = nullptr;
+};
+
+/// Entry points of one architecture.
+struct Table {
+  std::span<const Variant> (*variants)();
+  /// Zeroed device memory of the current device, [kMostPlans, kCountersPerPlan].
+  std::int32_t* (*counters)();
+};
+
+inline constexpr std::int32_t kCountersPerPlan = 1024;
+inline constexpr std::int32_t kMostPlans = 1024;
+
+/// Results of parts that the workspace has room for.
+[[nodiscard]] constexpr std::int64_t slot_count(const Params& p) noexcept {
+  return std::int64_t{p.row_groups} * p.clusters * 2;
+}
+
+}  // namespace mla::kernels::latent

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who works on which keys. Everything is derived on the device from the lengths as they are at run time, so a
+// captured graph can be replayed with others.
+//
+// The keys that a row group of a request sees are a list (two runs with a window), cut into groups of eight
+// entries. Inside a cluster groups are dealt to the CTAs in turn. Clusters get them in one of two ways:
+//
+//   own clusters    request b has clusters b n .. b n + n - 1; its groups are dealt to all their CTAs in
+//                   turn: which page a CTA needs first does not depend on the length, so the two loads go out
+//                   together
+//   even shares     |--- request 0 ---|-- request 1 --|- 2 -|------- request 3 -------|    N groups
+//                   |----- cluster 0 -----|----- cluster 1 -----|----- cluster 2 -----|   N c / C .. the next
+//
+// A piece is a cluster's share of one request. A request without keys counts as one group, so that somebody
+// writes its rows.
+#pragma once
+
+#include <cstdint>
+
+#include "common/visible.cuh"
+#include "latent/table.hpp"
+#include "ptx/cluster.cuh"
+
+namespace mla::MLA_ARCH_NS::latent {
+
+using kernels::latent::Params;
+
+inline constexpr int kGroup = 8;  // entries
+
+/// Rows first .. first + kRows - 1 of a request, as far as it has them.
+struct RowGroup {
+  std::int32_t first_token = 0;  // row of q of the request's first query
+  std::int32_t queries = 0;      // of the request
+  std::int32_t keys = 0;         // of the request, new tokens included
+  KeyRuns runs;                  // keys that any of the group's queries sees
+  std::int32_t groups = 0;       // of eight entries; 0: the request has no such rows
+
+  __device__ __forceinline__ RowGroup() {}
+  __device__ __forceinline__ RowGroup(const Params& p, std::int32_t request, std::int32_t first_row,
+                                      std::int32_t row_count) {
+    const kernels::AttentionParams& a = p.attention;
+    first_token = a.cu_seqlens_q[request * a.cu_seqlens_stride];
+    queries = a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - first_token;
+    keys = a.seq_lens[request * a.seq_lens_stride];
+    const std::int32_t rows = queries * a.num_heads;
+    const std::int32_t last_row = min(first_row + row_count, rows) - 1;
+    runs = visible_keys(a, position(p.by_heads.quotient(first_row)),
+                        position(p.by_heads.quotient(max(last_row, 0))), keys);
+    groups = first_row < rows ? max(1, (runs.count + kGroup - 1) / kGroup) : 0;
+  }
+  /// Position of query i.
+  __device__ __forceinline__ std::int32_t position(std::int32_t i) const { return keys - queries + i; }
+};
+
+/// One cluster's share of a request, as one of its CTAs sees it: groups base, base + stride, ... below `end`.
+struct Piece {
+  RowGroup rows;
+  std::int32_t request = 0;
+  std::int32_t base = 0, stride = 1, end = 0;
+  std::int32_t parts = 1;          // clusters that share the request
+  std::int32_t first_cluster = 0;  // the first of them
+  bool from_start = true;          // this is the first of them
+  bool last = true;                // of the cluster's pieces
+
+  /// Groups of this CTA.
+  [[nodiscard]] __device__ __forceinline__ std::int32_t groups(const Params& p) const {
+    return base < end ? p.by_stride.quotient(end - base - 1) + 1 : 0;
+  }
+  /// First entry of this CTA's group j.
+  [[nodiscard]] __device__ __forceinline__ std::int32_t entry(std::int32_t j) const {
+    return (base + j * stride) * kGroup;
+  }
+};
+
+/// Sum over the warp, and the inclusive sum up to this lane in `x`.
+__device__ __forceinline__ std::int32_t scan_warp(std::int32_t& x) {
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const std::int32_t y = __shfl_up_sync(0xffffffffU, x, d);
+    if (static_cast<int>(threadIdx.x % 32) >= d) x += y;
+  }
+  return __shfl_sync(0xffffffffU, x, 31);
+}
+
+/// A cluster's pieces, one after the other; the same in all lanes of a warp.
+class Walk {
+ public:
+  __device__ __forceinline__ Walk(std::int32_t row_count, std::uint32_t rank)
+      : row_count_(row_count),
+        first_row_(static_cast<std::int32_t>(blockIdx.y) * row_count),
+        cluster_(static_cast<std::int32_t>(ptx::cluster_id())),
+        rank_(static_cast<std::int32_t>(rank)) {}
+
+  /// What is known of the first piece before any length is: where requests have their own clusters, which
+  /// groups it has. False if nothing is.
+  __device__ __forceinline__ bool foresee(const Params& p, Piece& piece) const {
+    if (p.per_request == 0) return false;
+    piece.request = p.by_per_request.quotient(cluster_);
+    piece.first_cluster = piece.request * p.per_request;
+    piece.base = (cluster_ - piece.first_cluster) * p.cluster_size + rank_;
+    piece.stride = p.per_request * p.cluster_size;
+    return p.attention.window == 0;
+  }
+
+  /// The first piece, after foresee(); false if there is none (then `piece` may be anything).
+  __device__ __forceinline__ bool first(const Params& p, Piece& piece) {
+    if (p.per_request > 0) {
+      const std::int32_t index = cluster_ - piece.first_cluster;
+      piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
+      piece.end = piece.rows.groups;
+      piece.parts = min(p.per_request, (piece.end + p.cluster_size - 1) >> (31 - __clz(p.cluster_size)));
+      piece.from_start = index == 0;
+      return index < piece.parts;
+    }
+    share_out(p);
+    return begin_ < end_ && find(p, piece);
+  }
+
+  /// The piece after `piece`, which was not the last.
+  __device__ __forceinline__ void next(const Params& p, Piece& piece) {
+    const std::int32_t before = request_begin_ + piece.rows.groups;
+    do {
+      ++piece.request;
+      piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
+    } while (piece.rows.groups == 0);
+    request_begin_ = before;
+    enter(p, piece);
+  }
+
+ private:
+  /// total_, and this cluster's begin_ .. end_.
+  __device__ __forceinline__ void share_out(const Params& p) {
+    for (std::int32_t b = 0; b < p.attention.num_requests; b += 32) {
+      std::int32_t x = groups_of_lane(p, b);
+      total_ += scan_warp(x);
+    }
+    // A cluster with less than a pass of work for each CTA costs more in the merge than it saves.
+    used_ = max(1, min(p.clusters, total_ / (p.cluster_size * 4)));
+    if (cluster_ >= used_ || total_ == 0) return;
+    begin_ = static_cast<std::int32_t>(std::int64_t{total_} * cluster_ / used_);
+    end_ = static_cast<std::int32_t>(std::int64_t{total_} * (cluster_ + 1) / used_);
+  }
+
+  __device__ __forceinline__ std::int32_t groups_of_lane(const Params& p, std::int32_t b) const {
+    const std::int32_t request = b + static_cast<std::int32_t>(threadIdx.x % 32);
+    return request < p.attention.num_requests ? RowGroup(p, request, first_row_, row_count_).groups : 0;
+  }
+
+  /// The request that group begin_ belongs to.
+  __device__ __forceinline__ bool find(const Params& p, Piece& piece) {
+    std::int32_t before = 0;
+    for (std::int32_t b = 0; b < p.attention.num_requests; b += 32) {
+      const std::int32_t own = groups_of_lane(p, b);
+      std::int32_t end = own;
+      const std::int32_t sum = scan_warp(end);
+      const unsigned beyond = __ballot_sync(0xffffffffU, before + end > begin_);
+      if (beyond != 0) {
+        const int lane = __ffs(static_cast<int>(beyond)) - 1;
+        piece.request = b + lane;
+        request_begin_ = before + __shfl_sync(0xffffffffU, end - own, lane);
+        piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
+        enter(p, piece);
+        return true;
+      }
+      before += sum;
+    }
+    return false;
+  }
+
+  /// The cluster that group x belongs to: the largest c with N c / C <= x.
+  [[nodiscard]] __device__ __forceinline__ std::int32_t owner(std::int32_t x) const {
+    return static_cast<std::int32_t>(((std::int64_t{x} + 1) * used_ - 1) / total_);
+  }
+
+  __device__ __forceinline__ void enter(const Params& p, Piece& piece) const {
+    const std::int32_t request_end = request_begin_ + piece.rows.groups;
+    piece.base = max(begin_, request_begin_) - request_begin_ + rank_;
+    piece.stride = p.cluster_size;
+    piece.end = min(end_, request_end) - request_begin_;
+    piece.first_cluster = owner(request_begin_);
+    piece.parts = owner(request_end - 1) - piece.first_cluster + 1;
+    piece.from_start = begin_ <= request_begin_;
+    piece.last = end_ <= request_end;
+  }
+
+  std::int32_t row_count_, first_row_, cluster_, rank_;
+  std::int32_t total_ = 0, used_ = 1;  // groups of all requests; clusters that have some
+  std::int32_t begin_ = 0, end_ = 0;   // this cluster's
+  std::int32_t request_begin_ = 0;     // where the current request's groups begin
+};
+
+/// Slot of part i of a piece's request.
+__device__ __forceinline__ std::int64_t slot_of(const Params& p, const Piece& piece, std::int32_t part) {
+  const std::int64_t cluster = std::int64_t{blockIdx.y} * p.clusters + piece.first_cluster + part;
+  return cluster * 2 + (part == 0 ? 1 : 0);
+}
+
+/// Where the parts of a piece's request, slices of one rank, count themselves.
+__device__ __forceinline__ std::int32_t counter_of(const Params& p, const Piece& piece, std::int32_t rank) {
+  const bool own = p.per_request > 0;
+  const std::int32_t per_group = own ? p.attention.num_requests : p.clusters;
+  const std::int32_t unit = own ? piece.request : piece.first_cluster;
+  return (static_cast<std::int32_t>(blockIdx.y) * per_group + unit) * p.cluster_size + rank;
+}
+
+/// Which positions a row sees, as bounds that cost four comparisons.
+struct Sight {
+  std::int32_t last = -1;  // nothing beyond it; -1: nothing at all
+  std::int32_t first = 0;  // of the window
+  std::int32_t sink = 0;   // positions below it are seen beside the window
+
+  __device__ __forceinline__ Sight() {}
+  __device__ __forceinline__ Sight(const Params& p, const RowGroup& group, std::int32_t row) {
+    const kernels::AttentionParams& a = p.attention;
+    if (row >= group.queries * a.num_heads) return;
+    last = group.keys - 1;
+    if (!a.causal) return;
+    last = group.position(p.by_heads.quotient(row));
+    if (a.window <= 0) return;
+    first = last - a.window + 1;
+    sink = a.sink;
+  }
+  [[nodiscard]] __device__ __forceinline__ bool sees(std::int32_t position) const {
+    return (position <= last) & ((position >= first) | (position < sink));  // no branches
+  }
+};
+
+}  // namespace mla::MLA_ARCH_NS::latent

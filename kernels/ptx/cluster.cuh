@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clusters of CTAs and the shared memory of their neighbours (sm_90). PTX ISA, "barrier.cluster", "mapa",
+// "st.async".
+#pragma once
+
+#include <cstdint>
+
+namespace mla::MLA_ARCH_NS::ptx {
+
+/// %cluster_ctarank: this CTA's place in its cluster.
+__device__ __forceinline__ std::uint32_t cluster_rank() {
+  std::uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+/// %clusterid.x: this CTA's cluster in the grid's x direction.
+__device__ __forceinline__ std::uint32_t cluster_id() {
+  std::uint32_t id;
+  asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(id));
+  return id;
+}
+
+/// barrier.cluster.arrive.release: all threads of the warp together; what they wrote is visible after the
+/// cluster_wait of the others.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+/// barrier.cluster.arrive.relaxed: says "I am here" and promises nothing about memory.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+
+/// barrier.cluster.wait.acquire: until every thread of the cluster that still runs has arrived.
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+/// mapa: the address, valid in the whole cluster, of what stands at `shared` in the CTA of that rank. Never
+/// arrives at an address that this CTA could use as its own in a descriptor: the rank is in the high bits.
+__device__ __forceinline__ std::uint32_t map_shared(std::uint32_t shared, std::uint32_t rank) {
+  std::uint32_t mapped;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(shared), "r"(rank));
+  return mapped;
+}
+
+/// st.async.v4: 16 bytes to another CTA, counted as 16 bytes by `barrier` of the same CTA. Both addresses
+/// come from map_shared.
+__device__ __forceinline__ void store_async(std::uint32_t mapped, std::uint32_t barrier, float x, float y,
+                                            float z, float w) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(mapped),
+      "f"(x), "f"(y), "f"(z), "f"(w), "r"(barrier)
+      : "memory");
+}
+
+/// st.async.v2: the same for 8 bytes.
+__device__ __forceinline__ void store_async(std::uint32_t mapped, std::uint32_t barrier, float x, float y) {
+  asm volatile(
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(mapped),
+      "f"(x), "f"(y), "r"(barrier)
+      : "memory");
+}
+
+}  // namespace mla::MLA_ARCH_NS::ptx
