@@ -119,14 +119,20 @@ TEST(IdealKernels, AreNotAccusedOnRandomCases) {
 }
 
 TEST(IdealKernels, AreNotAccusedOfHowTheirValuesRound) {
-  // One visible fp8 key, stored in bf16 on the way: thousands of elements, at most 127 magnitudes. The roundings of
-  // those few numbers once counted as a bias.
+  // Each was a false alarm once. One visible fp8 key, stored in bf16 on the way: thousands of elements, at most
+  // 127 magnitudes, whose own roundings counted as a bias. One key named twelve times, whose copies are rounded
+  // alike; one key whose value an error of nearly a place rounds away in every channel.
   for (const char* text :
        {"decode latent h64 l256 r64 p64 v128 q4s257_q1 causal topk1 b128 q:bf16 out:bf16 cache:fp8 "
         "score_std=8 "
         "spare_columns=9 lse=no splits=3 seed=480",
         "decode latent h64 l512 r64 p128 v128 2q1 causal w1 b1 q:bf16 out:bf16 cache:fp8 score_std=0.01 "
-        "poison=zero strided=yes splits=2 seed=774"}) {
+        "poison=zero strided=yes splits=2 seed=774",
+        "decode latent h16 l512 r64 p192 v256 q1s31_q1 causal topk12 b16 q:bf16 out:f32 cache:bf16 "
+        "values=extreme index=duplicates poison=zero spare_columns=9 lse=no seed=1606",
+        "decode latent h40 l512 r64 p192 v256 q2_q1 full b1 q:f16 out:f16 cache:f16 values=extreme "
+        "poison=zero "
+        "strided=yes splits=3 seed=5715"}) {
     for (const NamedProfile& p : ideal_profiles()) {
       const Verdict verdict =
           run_case(EmulatedKernel({std::string(p.name), p.profile, 32, 1}), parse_case(text));
