@@ -20,7 +20,8 @@
 namespace mla::verify_app {
 namespace {
 
-/// Seconds until a kernel that gives no answer hangs; the largest case of the quick suite takes a fraction of one.
+/// Seconds until a kernel that gives no answer hangs; the largest case of the quick suite takes a fraction of
+/// one.
 constexpr double kPatience = 10;
 
 /// The suite's cases, then the oracles, until something is found.

@@ -388,8 +388,8 @@ Simulated simulate_few(std::uint64_t seed, std::int64_t values, double place, bo
 }
 
 TEST(CompareRows, HowTheExactResultRoundsIsNoBias) {
-  // Every element is rounded up by 0.3 ulp, as its exact value demands: an average over thousands of elements, but
-  // of a few numbers only. An fp8 cache and one visible key give such outputs.
+  // Every element is rounded up by 0.3 ulp, as its exact value demands: an average over thousands of
+  // elements, but of a few numbers only. An fp8 cache and one visible key give such outputs.
   for (const std::int64_t values : {1, 20, 100}) {
     const Simulated s = simulate_few(1, values, 0.7, false);
     const ErrorReport report =
@@ -401,8 +401,8 @@ TEST(CompareRows, HowTheExactResultRoundsIsNoBias) {
 }
 
 TEST(CompareRows, EqualNumbersAreOneSample) {
-  // All elements are one unit too small. Among 100 numbers that is a bias; among 20 it is an error of so few numbers
-  // that each may stand at its own rounding boundary.
+  // All elements are one unit too small. Among 100 numbers that is a bias; among 20 it is an error of so few
+  // numbers that each may stand at its own rounding boundary.
   const Simulated many = simulate_few(1, 100, 0.7, true);
   const ErrorReport found =
       compare_rows(many.got, many.want, {}, {}, 128, many.budgets, DType::kBF16, {8, {}, true, false, {}});

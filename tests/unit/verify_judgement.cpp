@@ -119,9 +119,9 @@ TEST(IdealKernels, AreNotAccusedOnRandomCases) {
 }
 
 TEST(IdealKernels, AreNotAccusedOfHowTheirValuesRound) {
-  // Each was a false alarm once. One visible fp8 key, stored in bf16 on the way: thousands of elements, at most
-  // 127 magnitudes, whose own roundings counted as a bias. One key named twelve times, whose copies are rounded
-  // alike; one key whose value an error of nearly a place rounds away in every channel.
+  // Each was a false alarm once. One visible fp8 key, stored in bf16 on the way: thousands of elements, at
+  // most 127 magnitudes, whose own roundings counted as a bias. One key named twelve times, whose copies are
+  // rounded alike; one key whose value an error of nearly a place rounds away in every channel.
   for (const char* text :
        {"decode latent h64 l256 r64 p64 v128 q4s257_q1 causal topk1 b128 q:bf16 out:bf16 cache:fp8 "
         "score_std=8 "

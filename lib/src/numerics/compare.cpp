@@ -118,8 +118,8 @@ class Comparison {
     const double n = static_cast<double>(sums.finite);
     const double error = std::sqrt(sums.squares / n);
     // The mean square of n rounding errors: ulp^2 / 12 give or take 0.894 / sqrt(n) of it, at most ulp^2 / 4.
-    // Rounding an exact result is no chance: `forced` is what it must show. Nor is it chance where all exact results
-    // lie on the output's grid (one key): an error that the row shares rounds all of them alike.
+    // Rounding an exact result is no chance: `forced` is what it must show. Nor is it chance where all exact
+    // results lie on the output's grid (one key): an error that the row shares rounds all of them alike.
     const double chance =
         sums.forced == 0 ? 3.0 : std::min(3.0, 1.0 + options_.limits.sigmas * 0.894 / std::sqrt(n));
     const double rounding = std::sqrt(std::max(sums.rounding / 12 * chance, sums.forced) / n);

@@ -8,9 +8,10 @@
 
 namespace mla::verify {
 
-/// Calls f(begin, end) for ranges that together are [0, n), on as many threads as the machine has. `cost` is about
-/// the number of values that one index makes or moves: small jobs stay on this thread. f must not throw, and what it
-/// does for an index may depend on the index alone. Making large inputs took half the time of a suite on one thread.
+/// Calls f(begin, end) for ranges that together are [0, n), on as many threads as the machine has. `cost` is
+/// about the number of values that one index makes or moves: small jobs stay on this thread. f must not
+/// throw, and what it does for an index may depend on the index alone. Making large inputs took half the time
+/// of a suite on one thread.
 template <class Function>
 void in_parallel(std::int64_t n, std::int64_t cost, Function f) {
   constexpr std::int64_t kFewest = 1 << 16;  // values for which a thread is worth starting

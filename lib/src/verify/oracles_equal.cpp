@@ -88,8 +88,8 @@ OracleOutcome oracle_repeats(const OracleSubject& subject) {
   return OracleOutcome::passed();
 }
 
-/// Four, whose root is two: kernels that scale query and keys by the root of the scale each multiply by powers
-/// of two as well, and must not differ either.
+/// Four, whose root is two: kernels that scale query and keys by the root of the scale each multiply by
+/// powers of two as well, and must not differ either.
 OracleOutcome oracle_scaled_query(const OracleSubject& subject) {
   const DType absorbed = subject.backend->rounding(subject.base.shape).absorbed_query;
   if (subject.base.shape.space == QuerySpace::kHead && absorbed == DType::kF16) {
