@@ -34,6 +34,7 @@ struct CommandInfo {
   std::string name;  ///< "run"
   std::string summary;
   std::vector<std::string> examples;
+  std::string exit_codes;  ///< "0 it fits, 1 it does not, ..."
   std::vector<OptionInfo> options;
   std::vector<CommandInfo> commands;
 };

@@ -82,6 +82,8 @@ void append_command(std::string& out, const CommandInfo& command, bool everythin
   append_options(out, command, everything, width);
   if (!command.examples.empty()) out += "\nexamples:\n";
   for (const std::string& example : command.examples) out += fmt::format("  {}\n", example);
+  if (everything && !command.exit_codes.empty())
+    out += '\n' + wrap("exit codes: " + command.exit_codes, 2, width) + '\n';
 }
 
 }  // namespace
@@ -139,10 +141,11 @@ std::string help_text(const CommandInfo& command, bool everything, int width) {
     out += '\n' + std::string(std::min<std::size_t>(columns, 80), '-') + '\n';
     append_command(out, sub, true, columns);
   }
+  if (!command.exit_codes.empty()) return out;
   out +=
       "\nexit codes: 0 done and every check passed, 1 a check failed, 2 usage or bad input, 3 the machine "
       "cannot,\n"
-      "  4 internal error, 130 interrupted\n";
+      "  4 internal error, 130 interrupted, 141 the reader of its output left\n";
   return out;
 }
 

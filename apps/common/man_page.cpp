@@ -67,6 +67,7 @@ std::string man_page(const CommandInfo& root, std::string_view version) {
       ".TP\n3\nThe machine cannot: no device, or no backend supports the request.\n"
       ".TP\n4\nInternal error.\n"
       ".TP\n130\nInterrupted; results so far are on disk.\n"
+      ".TP\n141\nThe reader of its output left (as in \"| head\").\n"
       ".SH ENVIRONMENT\n"
       ".TP\nMLA_CONFIG_DIR\nFolder searched first for models, GPUs and sweeps.\n"
       ".TP\nNO_COLOR, TERM=dumb\nNo colour.\n";

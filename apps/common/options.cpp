@@ -26,6 +26,7 @@ constexpr int kPipeWidth = 100;  // help wrapped for a file or a pager
 struct Notes {
   std::set<const CLI::Option*> often;
   std::map<const CLI::App*, std::vector<std::string>> examples;
+  std::map<const CLI::App*, std::string> exit_codes;
 };
 Notes& notes() {
   static Notes instance;
@@ -63,6 +64,8 @@ CommandInfo describe(const CLI::App& app) {
   info.summary = app.get_description();
   if (const auto found = notes().examples.find(&app); found != notes().examples.end())
     info.examples = found->second;
+  if (const auto found = notes().exit_codes.find(&app); found != notes().exit_codes.end())
+    info.exit_codes = found->second;
   for (const CLI::Option* option : app.get_options({})) info.options.push_back(describe(*option));
   for (const CLI::App* sub : app.get_subcommands({})) {
     if (!sub->get_group().empty()) info.commands.push_back(describe(*sub));
@@ -146,13 +149,30 @@ void explain_extras(const CLI::App& app, const std::vector<std::string>& extras)
   }
 }
 
+/// CLI11's "--gpu: At Most 1 required but received 2" and "--gpu: 1 required GPU missing" in our words.
+std::string plain_words(std::string sentence) {
+  constexpr std::string_view kTwice = ": At Most 1 required but received ";
+  constexpr std::string_view kNone = ": 1 required ";
+  constexpr std::string_view kMissing = " missing";
+  if (const std::size_t at = sentence.find(kTwice); at != std::string::npos) {
+    return fmt::format("{} is given {} times, but takes one value", sentence.substr(0, at),
+                       sentence.substr(at + kTwice.size()));
+  }
+  if (const std::size_t at = sentence.find(kNone); at != std::string::npos && sentence.ends_with(kMissing)) {
+    const std::size_t type = at + kNone.size();
+    return fmt::format("{} needs a value: {}", sentence.substr(0, at),
+                       sentence.substr(type, sentence.size() - type - kMissing.size()));
+  }
+  return sentence;
+}
+
 void explain(const CLI::App& app, const CLI::ParseError& error) {
   if (const std::vector<std::string> extras = app.remaining(true); !extras.empty())
     return explain_extras(app, extras);
   std::string sentence = error.what();
   std::ranges::replace(sentence, '\n', ' ');
   std::string see = fmt::format("see {} -h", path_of(selected(app)));
-  print_error(app.get_name(), sentence, see);
+  print_error(app.get_name(), plain_words(sentence), see);
 }
 
 /// Requests that answer before anything else is checked: the leading options of the command line only.
@@ -203,6 +223,10 @@ void setup_root(CLI::App& app, const std::string& summary, const std::vector<std
 
 void set_examples(const CLI::App& command, std::vector<std::string> examples) {
   notes().examples[&command] = std::move(examples);
+}
+
+void set_exit_codes(const CLI::App& command, std::string codes) {
+  notes().exit_codes[&command] = std::move(codes);
 }
 
 CLI::Option* often(CLI::Option* option) {

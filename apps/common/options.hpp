@@ -25,6 +25,9 @@ void setup_root(CLI::App& app, const std::string& summary, const std::vector<std
 /// Example lines of a subcommand.
 void set_examples(const CLI::App& command, std::vector<std::string> examples);
 
+/// What the exit codes of a command mean, for its --help; without it the program's general list is shown.
+void set_exit_codes(const CLI::App& command, std::string codes);
+
 /// Marks an option as one that -h shows. Without any mark -h shows all of the command's options.
 CLI::Option* often(CLI::Option* option);
 

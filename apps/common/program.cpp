@@ -19,6 +19,9 @@ namespace {
 
 volatile std::sig_atomic_t g_interrupted = 0;
 
+/// Whoever read standard output wanted no more of it ("| head"): nobody is left to complain to.
+struct ReaderLeft {};
+
 extern "C" void note_interrupt(int) {
   g_interrupted = 1;
 }
@@ -61,6 +64,8 @@ int guard(const char* program, const std::function<int()>& body) {
   std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is a write error, told as one
   try {
     return body();
+  } catch (const ReaderLeft&) {
+    return kReaderLeft;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal) return report_fault(program, error.what());
     print_error(program, error.what(), error.hint());
@@ -75,6 +80,7 @@ int guard(const char* program, const std::function<int()>& body) {
 void write_stdout(std::string_view text) {
   errno = 0;
   if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() || std::fflush(stdout) != 0) {
+    if (errno == EPIPE) throw ReaderLeft{};
     throw Error(ErrorCode::kIo, fmt::format("cannot write to standard output: {}", std::strerror(errno)));
   }
 }

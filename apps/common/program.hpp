@@ -19,6 +19,7 @@ enum ExitCode : int {
   kMachine = 3,      ///< no device, no backend
   kInternal = 4,
   kInterrupted = 130,
+  kReaderLeft = 141,  ///< standard output was closed by its reader ("| head"), as any tool says it
 };
 
 /// Options every subcommand has.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
+#include <fmt/format.h>
+
 #include "../common/options.hpp"
+#include "core/text.hpp"
 #include "mla/error.hpp"
 
 namespace mla::memcalc {
@@ -11,6 +14,10 @@ CLI::Option* text(CLI::App& app, const char* name, std::string& value, const cha
                   const char* description) {
   const auto take = [&value, name](const std::string& given) {
     if (given.empty()) throw Error(ErrorCode::kInvalidArgument, std::string(name) + " is empty");
+    if (given.starts_with("--")) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  std::string(name) + " needs a value, but is followed by " + mla::text::quoted(given));
+    }
     value = given;
   };
   CLI::Option* option =
@@ -33,14 +40,15 @@ void add_hardware(CLI::App& app, RequestOptions& request) {
   cli::often(text(app, "--gpus", request.gpus, "COUNT", group, "How many"));
   text(app, "--gpu-memory", request.gpu_memory, "SIZE", group,
        "Memory of one, instead of the file's: 141GB, 80GiB");
-  text(app, "--gpus-per-node", request.gpus_per_node, "COUNT", group, "tp stays inside a node");
+  text(app, "--gpus-per-node", request.gpus_per_node, "COUNT", group,
+       "tp larger than it is refused, and no layout tried crosses a node with tp");
 }
 
 /// An empty group: taken, so that the command can say why it wants none, but not shown.
 void add_layout(CLI::App& app, RequestOptions& request, const char* group = "Layout") {
-  CLI::Option* attention =
-      text(app, "--attention", request.attention, "auto|tp|dp", group,
-           "Split attention heads (tp), replicate attention (dp), or what holds more (auto)");
+  CLI::Option* attention = text(app, "--attention", request.attention, "auto|tp|dp", group,
+                                "Split attention heads (tp), replicate attention (dp), or of all layouts the "
+                                "one that holds most (auto)");
   if (*group != '\0') cli::often(attention);
   text(app, "--tp", request.tp, "COUNT", group, "Tensor parallel size");
   text(app, "--dp", request.dp, "COUNT", group,
@@ -55,8 +63,9 @@ void add_layout(CLI::App& app, RequestOptions& request, const char* group = "Lay
 
 void add_cache(CLI::App& app, RequestOptions& request, const char* type = "FORMAT") {
   const char* group = "Cache and engine";
-  cli::often(text(app, "--cache", request.cache, type, group,
-                  "auto (what the checkpoint asks, else bf16), bf16, fp8, fp8_ds_mla, q8_0, ..."));
+  cli::often(text(
+      app, "--cache", request.cache, type, group,
+      "auto (what the checkpoint asks, else bf16; f16 for llama.cpp), bf16, fp8, fp8_ds_mla, q8_0, ..."));
   text(app, "--cache-v", request.cache_v, "FORMAT", group, "Format of V where it differs (llama.cpp)");
   text(app, "--block", request.block, "COUNT", group, "Tokens a block (page)");
   text(app, "--mla-storage", request.mla_storage, "latent|latent+value|expanded", group,
@@ -66,7 +75,7 @@ void add_cache(CLI::App& app, RequestOptions& request, const char* type = "FORMA
            "vllm, vllm@0.11, vllm@2025-10, sglang, tensorrt-llm, llama.cpp, ik_llama.cpp, lmcache, none"));
   text(app, "--batched-tokens", request.batched_tokens, "COUNT", group, "Tokens of the largest prefill step");
   text(app, "--max-seqs", request.max_sequences, "COUNT", group,
-       "Sequences of the largest step (sampler memory)");
+       "Sequences a replica runs at once, the engine's max_num_seqs: what more fits waits");
   text(app, "--speculative-tokens", request.speculative, "COUNT", group,
        "Tokens drafted at a time; without it one if --mtp is given");
   text(app, "--state-blocks", request.state_blocks, "one|aligned|all", group,
@@ -82,7 +91,7 @@ void add_memory(CLI::App& app, RequestOptions& request) {
   const char* group = "Memory of a GPU";
   text(app, "--utilization", request.utilization, "SHARE", group, "Share the engine may use: 0.9, 90%");
   text(app, "--weights", request.weights, "FORMAT", group,
-       "Weight format instead of the config's: bf16, fp8, int4, nvfp4, ...");
+       "Weight format instead of the config's: bf16, fp8, int4, nvfp4, GGUF's q8_0, q4_k_m, ...");
   text(app, "--expert-weights", request.expert_weights, "FORMAT", group, "The same, for routed experts only");
   text(app, "--safetensors-index", request.index, "FILE", group,
        "Real sizes: a model.safetensors.index.json (by tensor if its shards lie beside it, else by its "
@@ -116,9 +125,13 @@ void add_plot(CLI::App& app, Options& options, const char* what) {
   text(app, "--plot", options.plot, "FILE", "Output", what);
 }
 
+/// `yes` and `no` are what exit codes 0 and 1 say; an empty `no`: there is no 1.
 CLI::App& command(CLI::App& root, Options& options, Command id, const char* name, const char* summary,
-                  std::vector<std::string> examples) {
+                  const char* yes, const char* no, std::vector<std::string> examples) {
   CLI::App& app = *root.add_subcommand(name, summary);
+  cli::set_exit_codes(
+      app, fmt::format("0 {}{}{}, 2 usage or bad input, 3 no gnuplot to draw with, 4 internal error", yes,
+                       *no == '\0' ? "" : ", 1 ", no));
   app.callback([&options, id] { options.command = id; });
   cli::set_examples(app, std::move(examples));
   return app;
@@ -149,7 +162,7 @@ void add_sweep(CLI::App& app, Options& options) {
   text(app, "--gpu-memory", request.gpu_memory, "SIZE", "Hardware", "Memory of one, instead of the file's");
   text(app, "--gpus-per-node", request.gpus_per_node, "COUNT", "Hardware", "tp stays inside a node");
   cli::often(text(app, "--layout", options.layouts, "LAYOUTS", "Layout",
-                  "auto (the tp x dp that holds most), all, or a list: tp8,dp8+ep8,pp2xtp4,tp8+dcp8"));
+                  "auto (of all, the one that holds most), all, or a list: tp8,dp8+ep8,pp2xtp4,tp8+dcp8"));
   add_cache(app, request, "FORMATS");
   add_memory(app, request);
   cli::add_output_options(app, options.output);
@@ -183,6 +196,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
 
   CLI::App& plan = command(
       app, options, Command::kPlan, "plan", "What fits on these GPUs",
+      "it fits (--concurrency sequences, or one)", "it does not fit",
       {"mla-memcalc plan deepseek-v3 --gpu h200 --gpus 8 --context 128k",
        "mla-memcalc plan kimi-k2 --gpu h200 --gpus 16 --context 64k --concurrency 100 --plot plan.svg",
        "mla-memcalc plan deepseek-v3 --gpu h200 --gpus 8 --emit-sweep | mla-bench run --spec -"});
@@ -200,7 +214,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
 
   CLI::App& solve =
       command(app, options, Command::kSolve, "solve",
-              "The largest context, most sequences, fewest GPUs or least utilization",
+              "The largest context, most sequences, fewest GPUs or least utilization", "found",
+              "nothing is large or small enough",
               {"mla-memcalc solve deepseek-v3 --gpu h200 --gpus 8 --concurrency 64 --for context",
                "mla-memcalc solve deepseek-v3 --gpu h200 --context 128k --concurrency 64 --for gpus"});
   cli::often(text(solve, "--for", options.unknown, "context|concurrency|gpus|utilization", "Question",
@@ -209,6 +224,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
 
   CLI::App& compare =
       command(app, options, Command::kCompare, "compare", "All layouts of these GPUs, ranked",
+              "at least one layout holds what is wanted", "none does",
               {"mla-memcalc compare deepseek-v3 --gpu h200 --gpus 16 --context 128k",
                "mla-memcalc compare kimi-k2 --gpu h200 --gpus 8 --context 64k --concurrency 40"});
   add_planning(compare, options, "");
@@ -217,19 +233,21 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
 
   CLI::App& sweep = command(
       app, options, Command::kSweep, "sweep", "Many plans as rows: models, GPUs, layouts, formats, contexts",
+      "at least one plan fits", "none does",
       {"mla-memcalc sweep deepseek-v3 kimi-k2 --gpu h200 --gpus 8,16 --context 8k..128k:x2 -o csv",
        "mla-memcalc sweep glm-5.2 --gpu h200,b200 --gpus 8 --cache bf16,fp8 --layout tp8,tp8+dcp8,dp8+ep8"});
   add_sweep(sweep, options);
 
   CLI::App& savings =
       command(app, options, Command::kSavings, "savings",
-              "What a window, sinks or a top-k index save: reads and memory, kept apart",
+              "What a window, sinks or a top-k index save: reads and memory, kept apart", "done", "",
               {"mla-memcalc savings deepseek-v3 --context 128k --window 4k --sink 128",
                "mla-memcalc savings gemma-3-27b --context 128k", "mla-memcalc savings deepseek-v3.2"});
   add_savings(savings, options);
 
   CLI::App& table = command(
       app, options, Command::kTable, "table", "Bytes of a token: MHA, GQA-8, MQA, MLA in every format",
+      "done", "",
       {"mla-memcalc table", "mla-memcalc table deepseek-v3 kimi-k2 glm-5.2 llama-3.1-70b --plot models.svg",
        "mla-memcalc table ./config.json -o csv"});
   table.add_option("models", options.models, "Names or files; none: every MLA model known")
@@ -240,11 +258,12 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
 
   CLI::App& examples = command(app, options, Command::kExamples, "examples",
                                "The source documents' worked numbers: their line and the corrected one",
-                               {"mla-memcalc examples -o md"});
+                               "done", "", {"mla-memcalc examples -o md"});
   add_output(examples, options);
 
   CLI::App& explain = command(
       app, options, Command::kExplain, "explain", "What an engine's log says, and what explains its numbers",
+      "numbers were found and explained", "nothing was found, or a number is not explained",
       {"mla-memcalc explain server.log --model deepseek-v3", "kubectl logs pod | mla-memcalc explain -"});
   explain.add_option("log", options.log, "A log of vLLM, SGLang, TensorRT-LLM or llama.cpp, or -")
       ->type_name("FILE")
@@ -256,6 +275,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
 
   CLI::App& check =
       command(app, options, Command::kCheck, "check", "Compare the planner with numbers that engines logged",
+              "every number agrees or is marked as explained", "one differs",
               {"mla-memcalc check tests/data/capacity-cases.json", "mla-memcalc check my-run.json -o md"});
   check.add_option("cases", options.cases, "A file of cases (configs/schema/cases.schema.json), or -")
       ->type_name("FILE")
@@ -265,7 +285,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
 
   CLI::App& list =
       command(app, options, Command::kList, "list", "What can be named: models, gpus, engines, formats",
-              {"mla-memcalc list models", "mla-memcalc list gpus -o json"});
+              "done", "", {"mla-memcalc list models", "mla-memcalc list gpus -o json"});
   list.add_option("what", options.what, "models, gpus, engines or formats")
       ->type_name("models|gpus|engines|formats")
       ->required()

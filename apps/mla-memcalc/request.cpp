@@ -9,11 +9,13 @@
 #include <utility>
 
 #include "core/text.hpp"
+#include "idle_flags.hpp"
 #include "mla/device.hpp"
 #include "mla/error.hpp"
 #include "plan/checkpoint.hpp"
 #include "spec/values.hpp"
 #include "spec/weight_index.hpp"
+#include "view.hpp"
 
 namespace mla::memcalc {
 namespace {
@@ -25,6 +27,8 @@ constexpr int kMostGpus = 65536;
 }
 
 std::int64_t count_in(const std::string& text, const char* flag, std::int64_t low, std::int64_t high) {
+  if (text.starts_with('-'))
+    refuse(fmt::format("{} is {}; it must be {} to {}", flag, text::quoted(text), low, high));
   const std::int64_t value = spec::parse_count(text, flag);
   if (value < low || value > high)
     refuse(fmt::format("{} is {}; it must be {} to {}", flag, value, low, high));
@@ -60,7 +64,9 @@ double share_of(std::string_view text, const char* flag) {
 capacity::KvFormat cache_format(const RequestOptions& options, const ModelConfig& model,
                                 const capacity::EngineRules& engine) {
   const bool fp8_checkpoint = model.quantization_config && model.quantization_config->kv_cache_bits == 8;
-  std::string name = options.cache == "auto" && fp8_checkpoint ? "fp8" : options.cache;
+  const bool ggml = engine.pools == capacity::PoolKind::kCells;
+  std::string name = options.cache;
+  if (name == "auto") name = ggml ? "f16" : fp8_checkpoint ? "fp8" : "bf16";
   if (name == "fp8" && model.mla && model.indexer) name = engine.sparse_fp8;
   const capacity::KvFormat format = capacity::find_kv_format(name);
   if (options.cache_v.empty()) return format;
@@ -70,6 +76,7 @@ capacity::KvFormat cache_format(const RequestOptions& options, const ModelConfig
 capacity::EngineRules engine_rules(const RequestOptions& options) {
   capacity::EngineRules engine = capacity::find_engine(options.engine);
   if (options.mla_storage.empty()) return engine;
+  engine.expanded = {};  // the user knows better
   if (options.mla_storage == "latent") {
     engine.mla_storage = capacity::MlaStorage::kLatent;
   } else if (options.mla_storage == "latent+value") {
@@ -96,6 +103,36 @@ capacity::WeightScheme weight_scheme(const RequestOptions& options, const ModelC
   return scheme;
 }
 
+constexpr const char* kGiveContext = "give --context, for example --context 32k";
+
+std::string no_context(const ModelConfig& model) {
+  return fmt::format(
+      "the config of {} has no max_position_embeddings (or null there), so nothing says how long a "
+      "sequence may be",
+      model.name);
+}
+
+/// Why the engine cannot load such weights; empty if it can, or if their size does not matter.
+void check_files(Question& question, const RequestOptions& options) {
+  const capacity::PlanRequest& request = question.request;
+  if (!request.engine.gguf || request.weight_bytes || !request.cache_bytes.empty()) return;
+  const capacity::WeightScheme& weights = request.weights;
+  for (const auto* format : {&weights.dense, &weights.experts, &weights.shared, &weights.attention}) {
+    if (format->files != capacity::WeightFiles::kSafetensors) continue;
+    const bool asked = !options.weights.empty() || !options.expert_weights.empty();
+    question.why_not =
+        asked ? fmt::format("{} has no weight format {}: it loads GGUF files", request.engine.name,
+                            format->name)
+              : fmt::format(
+                    "the checkpoint of {} stores {} weights, which {} does not load: it takes GGUF files",
+                    question.model.name, format->name, request.engine.name);
+    question.why_not_hint =
+        "say what the GGUF file holds: --weights bf16, q8_0, q6_k, q4_k_m, ... ('mla-memcalc "
+        "list formats'), or its size on a GPU: --weight-bytes";
+    return;
+  }
+}
+
 capacity::StateBlocks state_blocks(const std::string& word) {
   if (word == "one") return capacity::StateBlocks::kOne;
   if (word == "aligned") return capacity::StateBlocks::kAligned;
@@ -114,6 +151,14 @@ void read_layout(Question& question, const RequestOptions& options) {
   }
   question.layout_given = sizes || options.attention != "auto";
   if (!question.layout_given) return;
+  if (options.attention == "dp" && !options.tp.empty() && size_of_flag(options.tp, "--tp") > 1) {
+    refuse(fmt::format("--attention dp keeps whole attention replicas, but --tp {} splits heads", options.tp),
+           "leave --attention out: --tp and --dp together say how many of each");
+  }
+  if (options.attention == "tp" && !options.dp.empty() && size_of_flag(options.dp, "--dp") > 1) {
+    refuse(fmt::format("--attention tp splits heads over all GPUs, but --dp {} keeps replicas", options.dp),
+           "leave --attention out: --tp and --dp together say how many of each");
+  }
   if (!options.pp.empty()) layout.pp = size_of_flag(options.pp, "--pp");
   if (!options.dcp.empty()) layout.dcp = size_of_flag(options.dcp, "--dcp");
   if (!options.stages.empty()) {
@@ -126,7 +171,9 @@ void read_layout(Question& question, const RequestOptions& options) {
   if (!options.tp.empty()) layout.tp = size_of_flag(options.tp, "--tp");
   if (!options.dp.empty()) layout.dp = size_of_flag(options.dp, "--dp");
   if (options.tp.empty() && options.dp.empty()) {
-    (options.attention == "dp" ? layout.dp : layout.tp) = replicas_and_heads;
+    const bool spread = options.attention == "dp";
+    if (question.request.engine.splits_heads || options.attention != "auto" || !options.dcp.empty())
+      (spread ? layout.dp : layout.tp) = replicas_and_heads;
   } else if (options.tp.empty()) {
     layout.tp = std::max(1, replicas_and_heads / layout.dp);
   } else if (options.dp.empty()) {
@@ -134,9 +181,15 @@ void read_layout(Question& question, const RequestOptions& options) {
   }
   if (options.gpus == "1" && layout.gpus() > 1) question.gpus = static_cast<int>(layout.gpus());
   if (layout.gpus() != question.gpus) {
-    refuse(fmt::format("tp {} x dp {} x pp {} are {} GPUs, but --gpus is {}", layout.tp, layout.dp, layout.pp,
-                       layout.gpus(), question.gpus),
+    refuse(fmt::format("tp {} x dp {} x pp {} are {}, but --gpus is {}", layout.tp, layout.dp, layout.pp,
+                       counted(layout.gpus(), "GPU"), question.gpus),
            "leave one of them out and it follows from the others");
+  }
+  if (layout.tp > question.gpus_per_node) {
+    refuse(fmt::format("tp {} is more than the {} of a node: tp stays inside one", layout.tp,
+                       counted(question.gpus_per_node, "GPU")),
+           fmt::format("use --pp or --dp between nodes, or --gpus-per-node {} if such a node is one",
+                       layout.tp));
   }
   layout.ep = options.ep.empty() ? capacity::default_expert_ranks(question.model, layout)
                                  : size_of_flag(options.ep, "--ep", 0);
@@ -170,7 +223,9 @@ ModelConfig read_model(const std::string& what) {
 }
 
 Question read_question(const RequestOptions& options) {
-  return read_question(options, read_model(options.model));
+  Question question = read_question(options, read_model(options.model));
+  if (!question.why_not.empty()) refuse(question.why_not, question.why_not_hint);
+  return question;
 }
 
 Question read_question(const RequestOptions& options, ModelConfig model) {
@@ -178,9 +233,9 @@ Question read_question(const RequestOptions& options, ModelConfig model) {
   Question question;
   question.model = std::move(model);
   capacity::PlanRequest& request = question.request;
+  request.engine = engine_rules(options);
   read_hardware(question, options);
   read_layout(question, options);
-  request.engine = engine_rules(options);
   request.cache = cache_format(options, question.model, request.engine);
   request.weights = weight_scheme(options, question.model);
   if (!options.index.empty()) {
@@ -218,24 +273,42 @@ Question read_question(const RequestOptions& options, ModelConfig model) {
   request.state_blocks = state_blocks(options.state_blocks);
   request.micro_batch = count_in(options.micro_batch, "--micro-batch", 1, 1 << 20);
   request.window_sequences = count_in(options.window_sequences, "--window-sequences", 1, 1 << 20);
-  if (request.context == 0) request.context = std::max<std::int64_t>(1, question.model.max_position);
+  check_files(question, options);
+  if (request.context == 0) {
+    request.context = question.model.max_position;
+    if (request.context == 0) {
+      question.why_not = no_context(question.model);
+      question.why_not_hint = kGiveContext;
+    }
+  }
+  question.warnings = idle_flags(options, question);
   return question;
 }
 
-std::vector<capacity::Layout> simple_layouts(const Question& question) {
+std::int64_t longest_context(const ModelConfig& model) {
+  if (model.max_position < 1) refuse(no_context(model), kGiveContext);
+  return model.max_position;
+}
+
+capacity::LayoutSpace layout_space(const Question& question) {
+  return {.gpus_per_node = question.gpus_per_node};
+}
+
+std::vector<capacity::Layout> candidate_layouts(const Question& question) {
   if (question.layout_given) return {question.request.layout};
-  const std::vector<capacity::Layout> layouts =
-      capacity::possible_layouts(question.model, question.gpus, {.gpus_per_node = question.gpus_per_node});
+  const std::vector<capacity::Layout> layouts = capacity::possible_layouts(
+      question.model, question.request.engine, question.gpus, layout_space(question));
   if (layouts.empty()) {
-    refuse(fmt::format("no split of {} GPUs into tp x dp suits {}", question.gpus, question.model.name),
-           "give --tp, --dp and --pp, or another number of GPUs");
+    refuse(fmt::format("no split of {} into tp, dp, pp and dcp suits {} on {}", counted(question.gpus, "GPU"),
+                       question.model.name, question.request.engine.name),
+           "try another number of GPUs");
   }
   return layouts;
 }
 
 capacity::Layout chosen_layout(const Question& question) {
   if (question.layout_given) return question.request.layout;
-  return capacity::rank_layouts(question.model, question.request, simple_layouts(question)).front().layout;
+  return capacity::best_layout(question.model, question.request, candidate_layouts(question));
 }
 
 }  // namespace mla::memcalc

@@ -16,15 +16,17 @@ namespace mla::memcalc {
 struct Question {
   ModelConfig model;
   std::string gpu_title;
+  std::vector<std::string> warnings;  ///< flags that change nothing here
+  std::string why_not, why_not_hint;  ///< nothing can be planned: the rule, and what to do
   int gpus = 1;
   int gpus_per_node = 8;
   capacity::PlanRequest request;  ///< its layout is set only if `layout_given`
   bool layout_given = false;      ///< by --attention tp|dp or any of --tp --dp --pp --dcp --ep
 };
 
-/// Reads models, GPUs and values. Throws mla::Error naming the flag and what is allowed.
+/// Reads models, GPUs and values. Throws mla::Error naming the flag and what is allowed, or saying why_not.
 [[nodiscard]] Question read_question(const RequestOptions& options);
-/// The same for a model that was read already.
+/// The same for a model that was read already; `why_not` is left to the caller, who may have other models.
 [[nodiscard]] Question read_question(const RequestOptions& options, ModelConfig model);
 
 /// --cache and --cache-v; "auto" as the checkpoint asks, "fp8" as the engine stores it for this model.
@@ -33,11 +35,17 @@ struct Question {
 /// --engine with --mla-storage.
 [[nodiscard]] capacity::EngineRules engine_rules(const RequestOptions& options);
 
-/// The layout given by flags, or all of tp x dp inside nodes.
-[[nodiscard]] std::vector<capacity::Layout> simple_layouts(const Question& question);
+/// Where layouts are looked for: tp inside nodes, dp, pp and dcp as model and engine allow.
+[[nodiscard]] capacity::LayoutSpace layout_space(const Question& question);
 
-/// The one of simple_layouts that holds most sequences.
+/// The layout given by flags, or all of layout_space(): what every command looks at.
+[[nodiscard]] std::vector<capacity::Layout> candidate_layouts(const Question& question);
+
+/// The one of candidate_layouts that holds most sequences.
 [[nodiscard]] capacity::Layout chosen_layout(const Question& question);
+
+/// The model's own maximum. Throws, asking for --context, where its config has none.
+[[nodiscard]] std::int64_t longest_context(const ModelConfig& model);
 
 /// A model by name, path or "-" (stdin).
 [[nodiscard]] ModelConfig read_model(const std::string& what);

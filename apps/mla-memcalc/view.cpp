@@ -47,9 +47,7 @@ std::string setting(const Question& question) {
 }
 
 std::int64_t latent_copies(const Question& question, const capacity::Layout& layout) {
-  const bool latent =
-      question.model.mla && question.request.engine.mla_storage != capacity::MlaStorage::kExpanded;
-  return latent ? layout.tp / layout.dcp : 0;
+  return caches_latent(question.model, question.request.engine) ? layout.tp / layout.dcp : 0;
 }
 
 report::Table plans_table(const std::vector<capacity::MemoryPlan>& plans,
@@ -94,8 +92,8 @@ report::Table formulas_table(const std::vector<capacity::Line>& lines) {
   return table;
 }
 
-void add_warnings(report::Document& document, const capacity::MemoryPlan& plan) {
-  for (const std::string& warning : plan.warnings) document.notes.push_back("warning: " + warning);
+void add_warnings(report::Document& document, const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) document.notes.push_back("warning: " + warning);
 }
 
 std::vector<capacity::Line> all_lines(const capacity::MemoryPlan& plan) {

@@ -71,8 +71,8 @@ void add_lengths(report::Document& document, const Question& question, const std
 /// plan --versus: a sentence and a table.
 void add_versus(report::Document& document, const Question& question, const capacity::MemoryPlan& plan,
                 const std::string& list, std::vector<capacity::Line>& lines);
-/// The rules a plan touches, as notes.
-void add_warnings(report::Document& document, const capacity::MemoryPlan& plan);
+/// As notes.
+void add_warnings(report::Document& document, const std::vector<std::string>& warnings);
 /// Lines of a plan in reading order, each stage's weights after their total.
 [[nodiscard]] std::vector<capacity::Line> all_lines(const capacity::MemoryPlan& plan);
 

@@ -6,6 +6,7 @@
 
 #include "figures.hpp"
 #include "mla/error.hpp"
+#include "plan/plan_warnings.hpp"
 #include "plan/search.hpp"
 #include "spec/values.hpp"
 #include "view.hpp"
@@ -69,15 +70,8 @@ Answer compare_answer(const Options& options) {
                 "leave out --attention, --tp, --dp, --pp, --dcp, --ep and --stages, or use plan");
   }
   const std::int64_t top = spec::parse_count(options.top, "--top");
-  const std::vector<Layout> layouts = capacity::possible_layouts(
-      question.model, question.gpus,
-      {.gpus_per_node = question.gpus_per_node, .pipeline = true, .context_parallel = true});
-  if (layouts.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} GPUs cannot be split for {}", question.gpus, question.model.name),
-                "try another number of GPUs");
-  }
-  const std::vector<MemoryPlan> plans = rank_layouts(question.model, question.request, layouts);
+  const std::vector<MemoryPlan> plans =
+      rank_layouts(question.model, question.request, candidate_layouts(question));
   Answer answer;
   answer.fits = plans.front().fits;
   report::Document& document = answer.document;
@@ -92,11 +86,19 @@ Answer compare_answer(const Options& options) {
     table.rows[i].emplace_back(latent_copies(question, plans[rows[i]].layout));
   }
   document.tables.push_back(std::move(table));
+  add_warnings(document, question.warnings);
+  add_warnings(document, capacity::setting_warnings(question.model, question.request));
   if (const std::string warning = replication(question, plans); !warning.empty())
     document.notes.push_back(warning);
+  if (top > 0 && static_cast<std::int64_t>(rows.size()) > top) {
+    document.notes.push_back(fmt::format(
+        "below rank {}: layouts people ask about by name (TPn, TPn+DCPn, DPn, PP2xTPn/2), wherever they rank",
+        top));
+  }
   if (plans.size() > rows.size()) {
     document.notes.push_back(
-        fmt::format("{} more layouts are not shown (--top 0 shows all)", plans.size() - rows.size()));
+        fmt::format("{} not shown (--top 0 shows all)",
+                    counted(static_cast<std::int64_t>(plans.size() - rows.size()), "more layout")));
   }
   document.notes.emplace_back(
       "most sequences first; speed is another question: more replicas read more weights a token, dcp and tp "

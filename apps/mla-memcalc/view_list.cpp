@@ -68,6 +68,19 @@ report::Table engines_table() {
   return table;
 }
 
+/// Of a row of 512 + 64 where the format is for such rows, else of heads of 128 with their scales.
+double bits_of(const capacity::KvFormat& format) {
+  if (!format.mla_only) {
+    constexpr double kHead = 128;
+    return 8.0 * format.k.bytes / format.k.elements + 8.0 * format.scale_bytes_per_head / kHead;
+  }
+  ModelConfig model;
+  model.mla = MlaDims{};
+  const auto parts =
+      capacity::cache_parts(model, {.kind = AttentionKind::kMla}, format, capacity::find_engine("none"));
+  return 8.0 * static_cast<double>(parts.front().entry_bytes()) / model.mla->latent_width();
+}
+
 report::Table formats_table() {
   report::Table table{.name = "formats", .title = "Cache and weight formats", .columns = {}, .rows = {}};
   table.columns = {{.key = "name", .title = "name"},
@@ -75,8 +88,8 @@ report::Table formats_table() {
                    {.key = "bits", .title = "bits an element"},
                    {.key = "what", .title = "what"}};
   for (const capacity::KvFormat& format : capacity::all_kv_formats()) {
-    table.rows.push_back({std::string(format.name), std::string("cache"),
-                          8.0 * format.k.bytes / format.k.elements, std::string(format.title)});
+    table.rows.push_back(
+        {std::string(format.name), std::string("cache"), bits_of(format), std::string(format.title)});
   }
   for (const capacity::WeightFormat& format : capacity::all_weight_formats()) {
     constexpr std::int64_t kSide = 8192;
@@ -84,7 +97,8 @@ report::Table formats_table() {
     table.rows.push_back(
         {format.name, std::string("weights"),
          8.0 * static_cast<double>(bytes) / static_cast<double>(kSide * kSide),
-         std::string(format.scale_bits > 0 ? "with its scales, in a large matrix" : "no scales")});
+         fmt::format("{}{}", format.files == capacity::WeightFiles::kGguf ? "GGUF; " : "",
+                     format.scale_bits > 0 ? "with its scales, in a large matrix" : "no scales")});
   }
   return table;
 }

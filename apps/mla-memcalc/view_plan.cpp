@@ -31,6 +31,15 @@ std::string limit_text(const MemoryPlan& plan) {
                                          : fmt::format("limited by {}", name_of(plan.binding));
 }
 
+/// What of it an engine does not run at once.
+std::string at_once_text(const Question& question, const MemoryPlan& plan) {
+  const capacity::PoolKind pools = question.request.engine.pools;
+  const std::int64_t most = question.request.max_sequences;
+  if (pools == capacity::PoolKind::kCells || plan.sequences_per_replica <= most) return {};
+  return fmt::format("; {}runs at most {} of them at once (--max-seqs)",
+                     plan.replicas > 1 ? "a replica " : "it ", report::with_thousands(most));
+}
+
 /// The answer in one sentence.
 std::string headline(const Question& question, const MemoryPlan& plan) {
   const std::string setting =
@@ -49,8 +58,10 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
       return fmt::format("{}: not one such sequence fits; the longest is {} tokens", setting,
                          report::with_thousands(plan.longest_context));
     case Binding::kNothing:
-      return fmt::format("{}: {} fit, up to {}{}", setting, counted(question.request.concurrency, "sequence"),
-                         report::with_thousands(plan.sequences), spread);
+      return fmt::format("{}: {} {}, up to {}{}{}", setting,
+                         counted(question.request.concurrency, "sequence"),
+                         question.request.concurrency == 1 ? "fits" : "fit",
+                         report::with_thousands(plan.sequences), spread, at_once_text(question, plan));
     case Binding::kCache:
       break;
   }
@@ -59,8 +70,8 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
                        counted(question.request.concurrency, "sequence"),
                        report::with_thousands(plan.sequences), spread, limit_text(plan));
   }
-  return fmt::format("{}: fits {}{}, {}", setting, counted(plan.sequences, "sequence"), spread,
-                     limit_text(plan));
+  return fmt::format("{}: fits {}{}, {}{}", setting, counted(plan.sequences, "sequence"), spread,
+                     limit_text(plan), at_once_text(question, plan));
 }
 
 /// What the same GPUs hold in the other simple layouts: the choice that decides most for MLA.
@@ -89,10 +100,11 @@ std::string smaller_weights(const Question& question, capacity::PlanRequest requ
   constexpr int kBf16Bits = 16;
   if (request.weight_bytes || !request.weight_scales.empty() || request.weights.experts.bits < kBf16Bits)
     return {};
-  for (const char* format : {"fp8", "int4"}) {
+  const bool gguf = request.engine.gguf;
+  for (const char* format : {gguf ? "q8_0" : "fp8", gguf ? "q4_k_m" : "int4"}) {
     request.weights = capacity::uniform_scheme(capacity::find_weight_format(format));
-    if (rank_layouts(question.model, request, simple_layouts(question)).front().fits)
-      return fmt::format("--weights {}", format);
+    request.layout = best_layout(question.model, request, candidate_layouts(question));
+    if (plan_memory(question.model, request).fits) return fmt::format("--weights {}", format);
   }
   return {};
 }
@@ -105,28 +117,30 @@ std::string remedies(const Question& question, const MemoryPlan& plan) {
   std::string text;
   const auto offer = [&](const std::string& way) { text += (text.empty() ? "" : "  |  ") + way; };
   const auto offer_context = [&](const std::string& flags) {
-    constexpr std::int64_t kUseful = 1024;  // nobody asked for less
+    // An eighth of what was asked for, and nobody asks for less than 1,024.
+    const std::int64_t useful = std::max<std::int64_t>(1024, plan.context / 8);
     const std::int64_t context =
         question.layout_given
             ? capacity::largest_context(question.model, request)
-            : capacity::largest_context(question.model, request, simple_layouts(question)).answer;
-    if (context >= kUseful) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
+            : capacity::largest_context(question.model, request, candidate_layouts(question)).answer;
+    if (context >= useful) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
   };
   const bool weights = plan.binding == Binding::kWeights;
   if (!weights) offer_context("");
   if (!weights && (request.cache.name == "bf16" || request.cache.name == "f16")) {
-    request.cache = capacity::find_kv_format("fp8");
-    offer_context("--cache fp8 ");
+    const bool ggml = request.engine.pools == capacity::PoolKind::kCells;
+    const char* smaller = ggml ? "q8_0" : "fp8";
+    request.cache = capacity::find_kv_format(smaller);
+    offer_context(fmt::format("--cache {} ", smaller));
     request.cache = question.request.cache;
   }
   if (const std::string format = smaller_weights(question, request); weights && !format.empty())
     offer(format);
-  const auto answer =
-      question.layout_given
-          ? capacity::fewest_gpus(question.model, request)
-          : capacity::fewest_gpus(question.model, request, {.gpus_per_node = question.gpus_per_node});
+  const auto answer = question.layout_given
+                          ? capacity::fewest_gpus(question.model, request)
+                          : capacity::fewest_gpus(question.model, request, layout_space(question));
   if (answer) {
-    offer(fmt::format("{} GPUs ({})", answer->layout.gpus(), to_text(answer->layout)));
+    offer(fmt::format("{} ({})", counted(answer->layout.gpus(), "GPU"), to_text(answer->layout)));
   }
   if (text.empty()) return {};
   const std::int64_t wanted = std::max<std::int64_t>(1, question.request.concurrency);
@@ -162,7 +176,7 @@ report::Table memory_table(const Question& question, const MemoryPlan& plan) {
                    {.key = "gib", .title = "GiB a GPU"},
                    {.key = "gb", .title = "GB a GPU"},
                    {.key = "bytes", .title = "bytes a GPU", .thousands = true},
-                   {.key = "cluster_gib", .title = fmt::format("GiB on {} GPUs", gpus_alike)},
+                   {.key = "cluster_gib", .title = fmt::format("GiB on {}", counted(gpus_alike, "GPU"))},
                    {.key = "how", .title = "how"}};
   const auto add = [&](const std::string& part, std::int64_t bytes, const std::string& how) {
     const auto value = static_cast<double>(bytes);
@@ -304,7 +318,8 @@ Answer plan_answer(const Options& options) {
   std::vector<capacity::Line> lines = all_lines(plan);
   if (!options.versus.empty()) add_versus(document, question, plan, options.versus, lines);
   if (!options.lengths.empty()) add_lengths(document, question, options.lengths, lines);
-  add_warnings(document, plan);
+  add_warnings(document, question.warnings);
+  add_warnings(document, plan.warnings);
   if (options.formulas) document.tables.push_back(formulas_table(lines));
   if (draws(options)) document.figure = plan_figure(question, plan);
   return answer;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <cmath>
 #include <utility>
 
 #include "figures.hpp"
 #include "mla/error.hpp"
+#include "plan/plan_warnings.hpp"
+#include "plan/pools.hpp"
 #include "plan/savings.hpp"
 #include "spec/values.hpp"
 #include "view.hpp"
@@ -30,13 +33,11 @@ capacity::SavingsRequest read_request(const RequestOptions& request, const Optio
   capacity::SavingsRequest asked;
   asked.engine = engine_rules(request);
   asked.format = cache_format(request, model, asked.engine);
-  asked.context = request.context.empty() ? std::max<std::int64_t>(1, model.max_position)
-                                          : count_of(request.context, "--context", 1);
+  asked.context =
+      request.context.empty() ? longest_context(model) : count_of(request.context, "--context", 1);
   if (!options.window.empty()) asked.window = count_of(options.window, "--window", 1);
   asked.sink = count_of(options.sink, "--sink", 0);
-  const int usual = !model.mla                                       ? asked.engine.block
-                    : model.indexer && asked.engine.sparse_block > 0 ? asked.engine.sparse_block
-                                                                     : asked.engine.mla_block;
+  const int usual = capacity::default_block(model, asked.engine);
   constexpr std::int64_t kMostBlock = 1 << 20;
   asked.block = request.block.empty()
                     ? usual
@@ -105,6 +106,16 @@ std::string engine_note(const capacity::EngineRules& engine) {
   return {};
 }
 
+/// What the engine itself stores, in whole blocks.
+std::string engine_memory(const Savings& savings, const capacity::EngineRules& engine) {
+  if (savings.engine_bytes == 0) return fmt::format("memory in {}: it takes no such block", engine.name);
+  const auto bytes = static_cast<double>(savings.engine_bytes);
+  const double full = savings.full_bytes;
+  return fmt::format("memory in {}: {} a sequence in whole blocks, which {}{}", engine.name, size(bytes),
+                     std::abs(saved(bytes, full)) < 0.05 ? "saves nothing" : saves(bytes, full),
+                     saved(bytes, full) >= 0.05 ? " of a full cache" : "");
+}
+
 }  // namespace
 
 Answer savings_answer(const Options& options) {
@@ -119,6 +130,7 @@ Answer savings_answer(const Options& options) {
                   model.title, length_text(request.context), request.format.name, size(savings.read_bytes),
                   size(savings.full_read_bytes), saves(savings.read_bytes, savings.full_read_bytes),
                   savings.read_bytes < savings.full_read_bytes ? " of the reads" : ""));
+  document.headline.push_back(engine_memory(savings, request.engine));
   document.headline.push_back(fmt::format(
       "memory: a full cache stores {} and saves nothing; a ring cache would store {}, which {}{}",
       size(savings.full_bytes), size(savings.ring_bytes), saves(savings.ring_bytes, savings.full_bytes),
@@ -131,6 +143,11 @@ Answer savings_answer(const Options& options) {
                     {"cache_format", std::string(request.format.name)}};
   document.tables.push_back(layers_table(savings));
   document.notes.push_back(engine_note(request.engine));
+  capacity::PlanRequest setting;
+  setting.engine = request.engine;
+  setting.cache = request.format;
+  setting.weight_bytes = 0;  // not asked about
+  add_warnings(document, capacity::setting_warnings(model, setting));
   if (model.indexer && model.mla) {
     document.notes.emplace_back(
         "the index keys of every token are read to pick the top-k; they come on top of the rows in both "

@@ -30,26 +30,34 @@ std::string wanted_text(const Question& question) {
   return counted(std::max<std::int64_t>(1, question.request.concurrency), "sequence");
 }
 
+/// "1 sequence fits", "3 sequences fit".
+std::string wanted_fits(const Question& question) {
+  return fmt::format("{} {}", wanted_text(question), question.request.concurrency > 1 ? "fit" : "fits");
+}
+
 std::string at_layout(const Question& question, const capacity::Layout& layout) {
   return fmt::format("{} ({})", setting(question), to_text(layout));
 }
 
 Solution solve_context(const Question& question) {
-  const auto best = capacity::largest_context(question.model, question.request, simple_layouts(question));
+  const auto best = capacity::largest_context(question.model, question.request, candidate_layouts(question));
   capacity::PlanRequest request = question.request;
   request.layout = best.layout;
   request.context = std::max<std::int64_t>(1, best.answer);
   MemoryPlan plan = plan_memory(question.model, request);
   if (best.answer < 1) {
     return {false,
-            fmt::format("{}: {} fit at no context", at_layout(question, best.layout), wanted_text(question)),
+            fmt::format("{}: {} at no context", at_layout(question, best.layout), wanted_fits(question)),
             best.answer, std::move(plan)};
   }
   const bool model_limit = best.answer == question.model.max_position;
+  const bool asked_limit = question.model.max_position == 0 && best.answer == question.request.context;
   return {true,
-          fmt::format("{}: {} fit up to {} tokens each{}", at_layout(question, best.layout),
-                      wanted_text(question), report::with_thousands(best.answer),
-                      model_limit ? ", the model's own maximum" : ""),
+          fmt::format("{}: {} up to {} tokens{}{}", at_layout(question, best.layout), wanted_fits(question),
+                      report::with_thousands(best.answer), question.request.concurrency > 1 ? " each" : "",
+                      model_limit   ? ", the model's own maximum"
+                      : asked_limit ? ", as far as --context looks (the config has no maximum)"
+                                    : ""),
           best.answer, std::move(plan)};
 }
 
@@ -59,23 +67,23 @@ Solution solve_concurrency(const Question& question) {
   MemoryPlan plan = plan_memory(question.model, request);
   const std::string where = replicas_text(plan);
   return {plan.sequences > 0,
-          fmt::format("{}: {} of {} tokens fit{}", at_layout(question, request.layout),
+          fmt::format("{}: {} of {} tokens {}{}", at_layout(question, request.layout),
                       counted(plan.sequences, "sequence"), report::with_thousands(plan.context),
-                      where.empty() ? "" : fmt::format(" ({})", where)),
+                      plan.sequences == 1 ? "fits" : "fit", where.empty() ? "" : fmt::format(" ({})", where)),
           plan.sequences, std::move(plan)};
 }
 
 Solution solve_gpus(const Question& question) {
-  auto answer = question.layout_given
-                    ? capacity::fewest_gpus(question.model, question.request, kMostGpus)
-                    : capacity::fewest_gpus(question.model, question.request,
-                                            {.gpus_per_node = question.gpus_per_node}, kMostGpus);
+  auto answer = question.layout_given ? capacity::fewest_gpus(question.model, question.request, kMostGpus)
+                                      : capacity::fewest_gpus(question.model, question.request,
+                                                              layout_space(question), kMostGpus);
   const std::string tokens = report::with_thousands(question.request.context);
   if (answer) {
     return {true,
-            fmt::format("{} for {} of {} tokens: {} x {} ({}), which hold {}", question.model.title,
+            fmt::format("{} for {} of {} tokens: {} x {} ({}), which {} {}", question.model.title,
                         wanted_text(question), tokens, answer->layout.gpus(), question.gpu_title,
-                        to_text(answer->layout), report::with_thousands(answer->plan.sequences)),
+                        to_text(answer->layout), answer->layout.gpus() == 1 ? "holds" : "hold",
+                        report::with_thousands(answer->plan.sequences)),
             answer->layout.gpus(), std::move(answer->plan)};
   }
   capacity::PlanRequest request = question.request;
@@ -92,16 +100,34 @@ Solution solve_gpus(const Question& question) {
 
 Solution solve_utilization(const Question& question) {
   const auto best =
-      capacity::smallest_utilization(question.model, question.request, simple_layouts(question));
+      capacity::smallest_utilization(question.model, question.request, candidate_layouts(question));
   capacity::PlanRequest request = question.request;
   request.layout = best.layout;
   request.utilization = best.answer.value_or(1.0);
+  const bool many = question.request.concurrency > 1;
   const std::string what = fmt::format("{}: {} of {} tokens", at_layout(question, best.layout),
                                        wanted_text(question), report::with_thousands(request.context));
   return {best.answer.has_value(),
-          best.answer ? fmt::format("{} fit from utilization {:.3f} on", what, *best.answer)
-                      : fmt::format("{} do not fit even with all of the memory", what),
+          best.answer
+              ? fmt::format("{} {} from utilization {:.3f} on", what, many ? "fit" : "fits", *best.answer)
+              : fmt::format("{} {} not fit even with all of the memory", what, many ? "do" : "does"),
           best.answer ? Cell(*best.answer) : Cell(), plan_memory(question.model, request)};
+}
+
+/// Flags that say what is asked for, and so are not looked at.
+std::vector<std::string> flags_solved_for(const Options& options) {
+  const RequestOptions usual;
+  const RequestOptions& asked = options.request;
+  const auto idle = [&](const char* flag) {
+    return std::vector<std::string>{fmt::format("{} changes nothing here: it is what is solved for", flag)};
+  };
+  if (options.unknown == "concurrency" && !asked.concurrency.empty()) return idle("--concurrency");
+  if (options.unknown == "utilization" && !asked.utilization.empty()) return idle("--utilization");
+  if (options.unknown == "gpus" && asked.gpus != usual.gpus && asked.pp.empty() && asked.tp.empty() &&
+      asked.dp.empty() && asked.attention == usual.attention) {
+    return idle("--gpus");
+  }
+  return {};
 }
 
 }  // namespace
@@ -136,12 +162,9 @@ Answer solve_answer(const Options& options) {
                       {"value", solution.value}};
   }
   document.tables.push_back(plans_table({solution.plan}, {0}));
-  add_warnings(document, solution.plan);
-  if (!question.layout_given && solution.plan.layout.gpus() > 1) {
-    document.notes.emplace_back(
-        "looked at all tp x dp inside nodes; 'mla-memcalc compare' looks at pp and dcp too, which may hold "
-        "more");
-  }
+  add_warnings(document, question.warnings);
+  add_warnings(document, flags_solved_for(options));
+  add_warnings(document, solution.plan.warnings);
   if (options.formulas) document.tables.push_back(formulas_table(all_lines(solution.plan)));
   return answer;
 }

@@ -7,6 +7,7 @@
 #include "figures.hpp"
 #include "mla/error.hpp"
 #include "plan/layout_text.hpp"
+#include "plan/plan_warnings.hpp"
 #include "plan/search.hpp"
 #include "spec/values.hpp"
 #include "view.hpp"
@@ -18,6 +19,7 @@ using capacity::MemoryPlan;
 using report::Cell;
 
 constexpr std::size_t kMostPoints = 100'000;
+constexpr std::size_t kFitsColumn = 6;
 
 report::Table empty_table() {
   report::Table table{.name = "plans", .title = "Plans", .columns = {}, .rows = {}};
@@ -62,7 +64,7 @@ void add_refusal(report::Table& table, const Question& question, const std::stri
   row[3] = layout;
   row[4] = std::string(question.request.cache.name);
   row[5] = question.request.context;
-  row[6] = false;
+  row[kFitsColumn] = false;
   row.back() = why;
   table.rows.push_back(std::move(row));
 }
@@ -77,12 +79,18 @@ class Layouts {
   }
 
   void plan(report::Table& table, const Question& question) const {
+    if (!question.why_not.empty()) return add_refusal(table, question, text_, question.why_not);
     for (const auto& [word, text] : named_) {
       try {
         const capacity::Layout layout = capacity::layout_for(text, question.model);
         if (layout.gpus() != question.gpus) {
           throw Error(ErrorCode::kInvalidArgument, fmt::format("{} takes {}, not {}", to_text(layout),
                                                                counted(layout.gpus(), "GPU"), question.gpus));
+        }
+        if (layout.tp > question.gpus_per_node) {
+          throw Error(ErrorCode::kInvalidArgument,
+                      fmt::format("tp {} is more than the {} of a node", layout.tp,
+                                  counted(question.gpus_per_node, "GPU")));
         }
         plan_one(table, question, layout);
       } catch (const Error& error) {
@@ -93,17 +101,11 @@ class Layouts {
     if (!named_.empty()) return;
     const bool all = text_ == "all";
     try {
-      const std::vector<capacity::Layout> layouts = capacity::possible_layouts(
-          question.model, question.gpus,
-          {.gpus_per_node = question.gpus_per_node, .pipeline = all, .context_parallel = all});
-      if (layouts.empty()) {
-        throw Error(ErrorCode::kInvalidArgument,
-                    fmt::format("no split of {} GPUs suits {}", question.gpus, question.model.name));
-      }
+      const std::vector<capacity::Layout> layouts = candidate_layouts(question);
       if (all) {
         for (const capacity::Layout& layout : layouts) plan_one(table, question, layout);
       } else {
-        add_plan(table, question, rank_layouts(question.model, question.request, layouts).front());
+        plan_one(table, question, best_layout(question.model, question.request, layouts));
       }
     } catch (const Error& error) {
       if (error.code() != ErrorCode::kInvalidArgument) throw;
@@ -140,7 +142,7 @@ std::string headline(const report::Table& table) {
   std::int64_t fit = 0;
   std::int64_t impossible = 0;
   for (const auto& row : table.rows) {
-    fit += std::get<bool>(row[6]) ? 1 : 0;
+    fit += std::get<bool>(row[kFitsColumn]) ? 1 : 0;
     impossible += std::holds_alternative<std::monostate>(row.back()) ? 0 : 1;
   }
   const auto all = std::ssize(table.rows);
@@ -164,6 +166,12 @@ Answer sweep_answer(const Options& options) {
                 fmt::format("the sweep has {} points; at most {} are planned", points, kMostPoints));
   }
   report::Table table = empty_table();
+  std::vector<std::string> warnings;
+  const auto warn = [&](const std::vector<std::string>& more) {
+    for (const std::string& one : more) {
+      if (std::ranges::find(warnings, one) == warnings.end()) warnings.push_back(one);
+    }
+  };
   for (const std::string& name : options.models) {
     const ModelConfig model = read_model(name);
     for (const std::string& gpu : gpus) {
@@ -175,7 +183,10 @@ Answer sweep_answer(const Options& options) {
             one.gpus = size;
             one.cache = format;
             one.context = context;
-            layouts.plan(table, read_question(one, model));
+            const Question question = read_question(one, model);
+            layouts.plan(table, question);
+            warn(question.warnings);
+            if (question.why_not.empty()) warn(capacity::setting_warnings(model, question.request));
           }
         }
       }
@@ -185,9 +196,12 @@ Answer sweep_answer(const Options& options) {
   report::Document& document = answer.document;
   document.kind = "memcalc.sweep";
   document.headline.push_back(headline(table));
+  answer.fits =
+      std::ranges::any_of(table.rows, [](const auto& row) { return std::get<bool>(row[kFitsColumn]); });
   if (draws(options)) document.figure = sweep_figure(table);
   document.tables.push_back(std::move(table));
   document.facts = {{"engine", asked.engine}};
+  add_warnings(document, warnings);
   document.notes.emplace_back("tokens: whole sequences x context");
   return answer;
 }

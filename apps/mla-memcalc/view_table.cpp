@@ -253,6 +253,21 @@ std::string headline(const std::vector<ModelConfig>& models) {
                      most->title);
 }
 
+/// The engines that keep K and V heads of this MLA model, with their bytes; empty if none does.
+std::string expanded_note(const ModelConfig& model) {
+  if (!model.mla) return {};
+  std::string engines;
+  for (const char* name : {"vllm", "sglang", "tensorrt-llm", "llama.cpp", "ik_llama.cpp"}) {
+    const capacity::EngineRules engine = capacity::find_engine(name);
+    if (capacity::stored_mla(model, engine).why.empty()) continue;
+    const CacheCost cost = capacity::cache_cost(model, capacity::find_kv_format("bf16"), engine);
+    engines += fmt::format("{}{} {} B", engines.empty() ? "" : ", ", name, bytes_text(cost.bytes_per_token));
+  }
+  if (engines.empty()) return {};
+  return fmt::format("{}: some engines keep K and V heads instead of the latent, in bf16 a token takes {}",
+                     model.name, engines);
+}
+
 }  // namespace
 
 Answer table_answer(const Options& options) {
@@ -271,6 +286,10 @@ Answer table_answer(const Options& options) {
       "as MHA: H x (P + R + V) x 2 B a layer. GQA-8 and MQA: 8 and 1 heads of K as wide as P, and V.",
       "llama.cpp K + V: f16 rows and the latent again as V (builds of 2025-04 to 2026-01; later ones keep K "
       "alone)."};
+  for (const ModelConfig& model : models) {
+    add_warnings(document, model.warnings);
+    if (const std::string note = expanded_note(model); !note.empty()) document.notes.push_back(note);
+  }
   if (formulas != nullptr) document.tables.push_back(formulas_table(lines));
   return answer;
 }

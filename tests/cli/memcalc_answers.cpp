@@ -43,10 +43,14 @@ TEST(MemcalcPlan, AnswersOnTheFirstLine) {
   const RunResult run = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.err, "");
-  expect_has(line_of(run.out, 0), "fits 24 sequences (3 on each of 8 replicas), limited by the KV cache");
-  expect_has(line_of(run.out, 0), "8 x NVIDIA H200");
-  expect_has(line_of(run.out, 0), "DP8+EP8");
-  expect_has(line_of(run.out, 1), "TP8 holds 4");
+  // The layout that compare ranks first.
+  expect_has(line_of(run.out, 0),
+             "8 x NVIDIA H200 SXM 141 GB (TP8+DCP8), 128k context: fits 39 sequences, limited by");
+  expect_has(line_of(run.out, 1), "other layouts: TP8 holds 4, DP8+EP8 holds 24");
+  const RunResult replicas = memcalc(
+      {"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k", "--attention", "dp"});
+  expect_has(line_of(replicas.out, 0),
+             "fits 24 sequences (3 on each of 8 replicas), limited by the KV cache");
   expect_has(run.out, "GiB a GPU");
   expect_has(run.out, "GB a GPU");
 }
@@ -105,8 +109,8 @@ TEST(MemcalcPlan, ReproducesALoggedPool) {
 }
 
 TEST(MemcalcPlan, FormulasShowEveryNumber) {
-  const RunResult run =
-      memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k", "--formulas"});
+  const RunResult run = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k",
+                                 "--attention", "dp", "--formulas"});
   EXPECT_EQ(run.exit_code, 0);
   for (const char* part :
        {"61 layers x (512 + 64) x 2 B", "floor(0.9 x 150,119,383,040)", "8 replicas x 3",

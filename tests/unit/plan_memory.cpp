@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include "mla/capacity.hpp"
@@ -212,19 +213,77 @@ TEST(PlanMemory, FormatsOfAnotherEngineWarn) {
   EXPECT_FALSE(warned("ik_llama.cpp", "f16", ""));
   EXPECT_FALSE(warned("vllm", "fp8", ""));
   EXPECT_FALSE(warned("none", "q8_0", ""));
+  // Of two formats the foreign one is named.
+  PlanRequest mixed = test::logged_budget("vllm", test::gib(40), 4096);
+  mixed.cache = mixed_kv_format(find_kv_format("bf16"), find_kv_format("q8_0"));
+  const std::vector<std::string> warnings = plan_memory(test::llama_31_8b(), mixed).warnings;
+  EXPECT_EQ(std::ranges::count(warnings, "vllm has no cache format q8_0: it is llama.cpp's"), 1);
 }
 
 TEST(PlanSearch, LayoutsOfEightGpus) {
-  const std::vector<Layout> simple = possible_layouts(test::deepseek_v3(), 8);
+  const EngineRules vllm = find_engine("vllm");
+  const std::vector<Layout> simple =
+      possible_layouts(test::deepseek_v3(), vllm, 8, {.pipeline = false, .context_parallel = false});
   EXPECT_EQ(simple.size(), 4u);  // tp 1, 2, 4, 8
-  const std::vector<Layout> all =
-      possible_layouts(test::deepseek_v3(), 8, {.pipeline = true, .context_parallel = true});
+  const std::vector<Layout> all = possible_layouts(test::deepseek_v3(), vllm, 8);
   EXPECT_GT(all.size(), simple.size());
   for (const Layout& layout : all) EXPECT_EQ(layout.gpus(), 8) << to_text(layout);
   const std::vector<MemoryPlan> ranked = rank_layouts(test::deepseek_v3(), on_h200({}, 131072), all);
   EXPECT_EQ(to_text(ranked.front().layout), "TP8+DCP8");
+  EXPECT_EQ(best_layout(test::deepseek_v3(), on_h200({}, 131072), all), ranked.front().layout);
   for (std::size_t i = 1; i < ranked.size(); ++i) EXPECT_LE(ranked[i].sequences, ranked[i - 1].sequences);
-  refused([&] { return possible_layouts(test::deepseek_v3(), 0); }, {"0 GPUs"});
+  refused([&] { return possible_layouts(test::deepseek_v3(), vllm, 0); }, {"0 GPUs"});
+}
+
+TEST(PlanSearch, AnEngineHasTheLayoutsItHas) {
+  const ModelConfig v3 = test::deepseek_v3();
+  // llama.cpp spreads layers: 8 GPUs are 8 stages, or nothing.
+  EXPECT_EQ(possible_layouts(v3, find_engine("llama.cpp"), 8), (std::vector<Layout>{{.pp = 8}}));
+  for (const Layout& layout : possible_layouts(v3, find_engine("vllm@0.9"), 8)) EXPECT_EQ(layout.dcp, 1);
+  const auto on = [&](const char* engine, const Layout& layout) {
+    return [&v3, engine, layout] {
+      PlanRequest request = on_h200(layout, 4096);
+      request.engine = find_engine(engine);
+      return plan_memory(v3, request);
+    };
+  };
+  refused(on("llama.cpp", {.dp = 8}), {"llama.cpp has no data parallelism", "dp is 8"});
+  refused(on("ik_llama.cpp", {.tp = 8, .ep = 8}), {"ik_llama.cpp has no expert parallelism", "ep is 8"});
+  refused(on("llama.cpp", {.tp = 8, .dcp = 2}), {"no decode context parallelism", "dcp is 2"});
+  refused(on("vllm@0.9", {.tp = 8, .dcp = 2}), {"vllm 0.8 has no decode context parallelism"});
+  const std::vector<std::string> rows = on("llama.cpp", {.tp = 8})().warnings;
+  EXPECT_TRUE(std::ranges::any_of(rows, [](const std::string& one) {
+    return one.find("that is --pp 8, not tp 8") != std::string::npos;
+  }));
+}
+
+TEST(PlanSearch, FewestGpusOfAllLayoutsAreThoseOfACount) {
+  // Against trying every layout of every number of GPUs in turn.
+  const struct {
+    ModelConfig model;
+    std::int64_t memory, context, wanted;
+    int gpus_per_node;
+  } cases[] = {
+      {test::deepseek_v3(), gib(80), 65536, 64, 8},    {test::kimi_k2(), gib(80), 65536, 32, 8},
+      {test::kimi_k2(), gib(141), 131072, 200, 8},     {test::llama_31_70b(), gib(24), 32768, 40, 4},
+      {test::deepseek_v2_lite(), gib(24), 4096, 1, 8}, {test::gemma_3_27b(), gib(40), 65536, 100, 2}};
+  for (const auto& c : cases) {
+    PlanRequest request = on_h200({}, c.context);
+    request.gpu_memory_bytes = c.memory;
+    request.concurrency = c.wanted;
+    const LayoutSpace space{.gpus_per_node = c.gpus_per_node};
+    const auto answer = fewest_gpus(c.model, request, space, 512);
+    std::optional<MemoryPlan> counted;
+    for (int gpus = 1; !counted && gpus <= 512; ++gpus) {
+      for (MemoryPlan& plan :
+           rank_layouts(c.model, request, possible_layouts(c.model, request.engine, gpus, space))) {
+        if (plan.fits && !counted) counted = std::move(plan);
+      }
+    }
+    ASSERT_TRUE(answer && counted) << c.model.name;
+    EXPECT_EQ(answer->layout, counted->layout) << c.model.name << ' ' << to_text(answer->layout);
+    EXPECT_EQ(answer->plan.sequences, counted->sequences);
+  }
 }
 
 TEST(PlanSearch, TheLargestContextIsTheLargest) {

@@ -41,7 +41,7 @@ constexpr TokenBytes kPublished[] = {
     {"glm-5", 89856, 44928, 51168, 10296, 47736, 169728, 5111808, 56.9, 0},
     {"glm-5.2", 89856, 44928, 51168, 2772, 47736, 169728, 5111808, 56.9, 0},
     {"longcat-flash", 64512, 32256, 36736, 0, 34272, 121856, 2293760, 35.6, 0},
-    {"minicpm3-4b", 35712, 17856, 0, 0, 18972, 67456, 793600, 22.2, 0},
+    {"minicpm3-4b", 35712, 17856, 0, 0, 18972, 793600, 793600, 22.2, 0},  // llama.cpp keeps its K and V heads
     {"mistral-small-4", 23040, 11520, 0, 0, 12240, 41472, 589824, 25.6, 0},
     {"kimi-linear", 8064, 4032, 4592, 0, 4284, 15232, 143360, 17.8, 43417600},
     {"kimi-k3", 27648, 13824, 15744, 0, 14688, 52224, 1474560, 53.3, 449372160},
@@ -183,8 +183,9 @@ TEST(Published, CapacityOfEachNamedModel) {
       {"glm-5.2", 40, 65536, {.tp = 8}, 7},
       // GLM-4.7-Flash: 54,144 x 65,536 = 3.305 GiB: 12
       {"glm-4.7-flash", 40, 65536, {.tp = 4}, 12},
-      // MiniCPM3: 35,712 x 32,768 = 1.090 GiB: 36
-      {"minicpm3-4b", 40, 32768, {.tp = 8}, 36},
+      // MiniCPM3, whose vLLM class keeps 40 heads of 96 + 96, TP8: 62 x 5 x 192 x 2 = 119,040 B a token, blocks of 16:
+      // 22,549 usable / 2,048: 11
+      {"minicpm3-4b", 40, 32768, {.tp = 8}, 11},
       // Llama-3.1-70B, TP8: 40,960 x 65,536 = 2.5 GiB: exactly 16 without the null block: 15
       {"llama-3.1-70b", 40, 65536, {.tp = 8}, 15},
       // Kimi-Linear, TP2: page 1,105,920, 7 layers: 7,741,440 a block; 5547 blocks; 65,536 / 960 -> 69 + 3:
@@ -203,6 +204,41 @@ TEST(Published, CapacityOfEachNamedModel) {
     EXPECT_EQ(plan_memory(load_model(c.model), request).sequences, c.sequences)
         << c.model << to_text(c.layout);
   }
+}
+
+TEST(Published, MiniCPM3KeepsHeadsWhereItsEngineDoes) {
+  const ModelConfig model = load_model("minicpm3-4b");
+  const auto token = [&](const char* engine, int tp = 1) {
+    return cache_cost(model, find_kv_format("bf16"), find_engine(engine), tp).bytes_per_token;
+  };
+  EXPECT_EQ(token("vllm"), 62.0 * 40 * (96 + 96) * 2) << "952,320: V padded to the width of K";
+  EXPECT_EQ(token("vllm@0.6"), 952320);
+  EXPECT_EQ(token("vllm", 8), 952320.0 / 8) << "heads are split";
+  EXPECT_EQ(token("lmcache"), 952320);
+  EXPECT_EQ(token("llama.cpp"), 62.0 * 40 * (96 + 64) * 2) << "793,600";
+  EXPECT_EQ(token("sglang"), 62.0 * (256 + 32) * 2) << "its class has the latent";
+  EXPECT_EQ(token("none"), 35712);
+  EXPECT_FALSE(caches_latent(model, find_engine("vllm")));
+  EXPECT_TRUE(caches_latent(model, find_engine("sglang")));
+  EXPECT_TRUE(caches_latent(load_model("deepseek-v3"), find_engine("vllm")));
+  PlanRequest request = test::logged_budget("vllm", test::gib(40), 8192);
+  const MemoryPlan plan = plan_memory(model, request);
+  EXPECT_EQ(plan.block, 16);
+  const auto why = std::ranges::find_if(plan.warnings, [](const std::string& one) {
+    return one.find("952,320 B a token, not its latent (35,712 B a token)") != std::string::npos &&
+           one.find("minicpm3.py") != std::string::npos;
+  });
+  EXPECT_NE(why, plan.warnings.end());
+  const auto formula = std::ranges::find(plan.lines, "cache.heads", &Line::key);
+  ASSERT_NE(formula, plan.lines.end());
+  EXPECT_EQ(formula->formula, "62 layers x 40 heads x (96 + 96) x 2 B");
+  EXPECT_NE(formula->source.find("minicpm3.py"), std::string::npos);
+  // No copies to warn of, and nothing for dcp to split until tp has more ranks than heads.
+  request.layout = {.tp = 8};
+  for (const std::string& one : plan_memory(model, request).warnings)
+    EXPECT_EQ(one.find("replicates the latent"), std::string::npos) << one;
+  request.layout = {.tp = 8, .dcp = 2};
+  test::refused([&] { return plan_memory(model, request); }, {"dcp 2", "at least 80", "40 K and V heads"});
 }
 
 TEST(Published, EveryDescribedModelPlansOnEveryEngine) {

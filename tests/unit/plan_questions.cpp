@@ -173,11 +173,11 @@ TEST(PlanSearch, FewestGpusOverAllLayouts) {
   // A context of 2000 blocks is more than the 1000 of a GPU: replicas never hold one, two stages do
   // (31 of 61 layers: 1001 x 61 / 31 = 1969 blocks are too few), three do, but pp is not in the simple space.
   const PlanRequest request = with_fixed_weights(kBlock * 1001, 0, 2000 * 64);
-  EXPECT_FALSE(fewest_gpus(v3, request, LayoutSpace{}, 16));
-  const auto staged = fewest_gpus(v3, request, LayoutSpace{.pipeline = true}, 16);
+  EXPECT_FALSE(fewest_gpus(v3, request, LayoutSpace{.pipeline = false, .context_parallel = false}, 16));
+  const auto staged = fewest_gpus(v3, request, LayoutSpace{.context_parallel = false}, 16);
   ASSERT_TRUE(staged);
   EXPECT_EQ(staged->layout, Layout{.pp = 3});
-  const auto context = fewest_gpus(v3, request, LayoutSpace{.context_parallel = true}, 16);
+  const auto context = fewest_gpus(v3, request, LayoutSpace{.pipeline = false}, 16);
   ASSERT_TRUE(context);
   EXPECT_EQ(context->layout, (Layout{.tp = 2, .dcp = 2})) << "1000 blocks on each rank: exactly enough";
 }

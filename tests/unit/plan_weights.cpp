@@ -2,6 +2,7 @@
 // Weights by rank: published parameter counts, and layouts worked out by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "mla/capacity.hpp"
@@ -10,6 +11,7 @@
 namespace mla::capacity {
 namespace {
 
+using test::gib;
 using test::kGiB;
 using test::refused;
 
@@ -155,11 +157,86 @@ TEST(PlanWeights, SchemeFollowsTheConfig) {
   EXPECT_EQ(experts.attention.bits, 16);
 }
 
+TEST(PlanWeights, WhatTheConfigSaysAndNobodyKnowsIsSaid) {
+  ModelConfig model = test::llama_31_8b();
+  for (const char* known : {"", "bfloat16", "float16", "float32", "torch.bfloat16", "auto"}) {
+    model.torch_dtype = known;
+    EXPECT_TRUE(scheme_of(model).doubts.empty()) << known;
+  }
+  model.torch_dtype = "float13";
+  ASSERT_EQ(scheme_of(model).doubts.size(), 1u);
+  EXPECT_NE(
+      scheme_of(model).doubts[0].find("torch_dtype 'float13' is not known (allowed are bfloat16, float16 and "
+                                      "float32): weights are counted as bf16"),
+      std::string::npos);
+  QuantizationConfig novel;
+  novel.method = "aqlm";
+  model.quantization_config = novel;
+  const WeightScheme scheme = scheme_of(model);
+  EXPECT_EQ(scheme.attention.bits, 16);
+  ASSERT_EQ(scheme.doubts.size(), 1u);
+  EXPECT_NE(scheme.doubts[0].find("'aqlm' cannot be read (known are fp8, "), std::string::npos);
+  // The plan says it, until --weights says better.
+  PlanRequest request = test::logged_budget("vllm", gib(10), 4096);
+  request.weights = scheme;
+  const auto says = [&] {
+    const std::vector<std::string> all = plan_memory(model, request).warnings;
+    return std::ranges::any_of(
+        all, [](const std::string& one) { return one.find("'aqlm'") != std::string::npos; });
+  };
+  EXPECT_TRUE(says());
+  request.weights = uniform_scheme(find_weight_format("int4"));
+  EXPECT_FALSE(says());
+}
+
+TEST(PlanWeights, GgufFilesAreAsLongAsTheyAre) {
+  // Llama-3.1-8B as llama.cpp's quantiser writes it; the first 7.8 MB of the files are tables and vocabulary.
+  const struct {
+    const char* format;
+    double bytes;
+  } files[] = {
+      {"q8_0", 8540775840.}, {"q6_k", 6596011424.}, {"q5_k_m", 5732992416.}, {"q4_k_m", 4920739232.}};
+  ModelConfig model = test::llama_31_8b();
+  model.max_position = 0;  // no rope table
+  for (const auto& file : files) {
+    const WeightScheme scheme = uniform_scheme(find_weight_format(file.format));
+    const auto bytes = static_cast<double>(weights_on_rank(model, scheme, {}, 0, find_engine("none")).bytes);
+    EXPECT_NEAR(bytes / (file.bytes - 7.8e6), 1, 0.005) << file.format << ' ' << bytes;
+  }
+  // Blocks of ggml: 34 B of 32 weights, 144 B of 256.
+  EXPECT_EQ(matrix_bytes(find_weight_format("Q8_0"), 2, 64), 4 * 34);
+  EXPECT_EQ(matrix_bytes(find_weight_format("q4_K_S"), 3, 512), 6 * 144);
+  EXPECT_EQ(matrix_bytes(find_weight_format("q6_k"), 1, 256), 210);
+  EXPECT_EQ(matrix_bytes(find_weight_format("q2_k"), 1, 256), 84);
+  EXPECT_EQ(matrix_bytes(find_weight_format("q3_k"), 1, 256), 110);
+  EXPECT_EQ(matrix_bytes(find_weight_format("q5_1"), 1, 32), 24);
+}
+
+TEST(PlanWeights, FilesOfAnotherEngineWarn) {
+  const auto warning = [](const char* engine, const char* format) {
+    PlanRequest request = test::logged_budget(engine, gib(10), 4096);
+    request.weights = uniform_scheme(find_weight_format(format));
+    for (const std::string& one : plan_memory(test::llama_31_8b(), request).warnings) {
+      if (one.starts_with("weights: ")) return one;
+    }
+    return std::string();
+  };
+  EXPECT_NE(warning("llama.cpp", "fp8").find("llama.cpp has no weight format fp8"), std::string::npos);
+  EXPECT_NE(warning("vllm", "q4_k_m").find("q4_k_m is a GGUF format"), std::string::npos);
+  for (const char* format : {"bf16", "mxfp4", "q8_0"}) EXPECT_EQ(warning("llama.cpp", format), "") << format;
+  for (const char* format : {"bf16", "mxfp4", "fp8", "nvfp4"})
+    EXPECT_EQ(warning("vllm", format), "") << format;
+}
+
 TEST(PlanWeights, GapsAreNamed) {
   ModelConfig model = test::llama_31_8b();
   EXPECT_TRUE(weights_on_rank(model, {}, {}, 0, find_engine("vllm")).gaps.empty());
   model.multimodal = true;
   ASSERT_EQ(weights_on_rank(model, {}, {}, 0, find_engine("vllm")).gaps.size(), 1u);
+  model.vocab_size = 0;
+  ASSERT_EQ(weights_on_rank(model, {}, {}, 0, find_engine("vllm")).gaps.size(), 2u);
+  EXPECT_NE(weights_on_rank(model, {}, {}, 0, find_engine("vllm")).gaps[1].find("no vocab_size"),
+            std::string::npos);
   refused([&] { return weights_on_rank(model, {}, {}, 1, find_engine("vllm")); }, {"stage 1"});
 }
 

@@ -114,6 +114,13 @@ enum class VersionFit : std::uint8_t {
   kNewer,  ///< after the newest version whose logs were checked
 };
 
+/// An MLA class that an engine runs with K and V heads in its cache, whatever it does with the others.
+struct ExpandedClass {
+  std::string_view model_type{};
+  bool pad_v = false;  ///< V is cached as wide as K
+  std::string_view why{};
+};
+
 /// The rules of one engine from one version on. A fact about an engine is a field, not a branch elsewhere.
 struct EngineRules {
   std::string_view name{};   ///< "vllm"
@@ -123,6 +130,7 @@ struct EngineRules {
   PoolKind pools = PoolKind::kSharedBlocks;
   TokenCount token_count = TokenCount::kBlocks;
   MlaStorage mla_storage = MlaStorage::kLatent;
+  std::span<const ExpandedClass> expanded{};  ///< classes for which that is kExpanded
   WindowRule window = WindowRule::kExact;
   Budget budget = Budget::kShareOfTotal;
   double utilization = 0.9;            ///< the engine's default share
@@ -145,6 +153,11 @@ struct EngineRules {
   int rope_table_bytes = 2;          ///< bytes an element of the cos/sin table kept with the weights
   bool power_of_two_blocks = false;  ///< other block sizes are refused (TensorRT-LLM)
   EntryPages entry_pages = EntryPages::kByKind;
+  bool splits_heads = true;   ///< tp is a usual layout (llama.cpp spreads layers)
+  bool replicas = true;       ///< dp inside one engine
+  bool expert_ranks = true;   ///< ep
+  bool context_ranks = true;  ///< dcp
+  bool gguf = false;          ///< weights come from GGUF files, in ggml's formats
   std::string_view source{};
   std::string_view oldest{}, newest{};    ///< versions between which the rules of the engine were checked
   VersionFit fit = VersionFit::kCovered;  ///< set by find_engine
@@ -154,6 +167,17 @@ struct EngineRules {
 /// all). Without a version the newest rules. A version outside the checked ones gives the nearest rules with
 /// `fit` saying so; a plan then warns. Throws kInvalidArgument naming what is known.
 [[nodiscard]] MLA_EXPORT EngineRules find_engine(std::string_view what);
+
+/// What an engine keeps for this model's MLA layers.
+struct StoredMla {
+  MlaStorage storage = MlaStorage::kLatent;
+  int head_dim_v = 0;      ///< kExpanded: as cached
+  std::string_view why{};  ///< of an ExpandedClass; else empty
+};
+/// Throws kInvalidArgument for a model without MLA widths.
+[[nodiscard]] MLA_EXPORT StoredMla stored_mla(const ModelConfig& model, const EngineRules& engine);
+/// Whether any layer's latent rows lie in the cache (a model without MLA: no).
+[[nodiscard]] MLA_EXPORT bool caches_latent(const ModelConfig& model, const EngineRules& engine);
 
 // ---- how a model is spread over GPUs ----------------------------------------------------------------------
 
@@ -175,6 +199,8 @@ struct Layout {
 /// Throws kInvalidArgument naming the rule that the layout breaks for this model (heads not divisible by tp,
 /// dcp not a divisor of tp, stage sums, ep beyond the ranks or experts, ...).
 MLA_EXPORT void validate(const Layout& layout, const ModelConfig& model);
+/// And for this engine, which may have no dp, ep or dcp, or keep K and V heads that dcp cannot split.
+MLA_EXPORT void validate(const Layout& layout, const ModelConfig& model, const EngineRules& engine);
 /// First decoder layer and number of decoder layers of a stage.
 struct StageLayers {
   int first = 0, count = 0;
@@ -252,16 +278,20 @@ struct WindowSavings {
 
 // ---- bytes of the weights ---------------------------------------------------------------------------------
 
+/// Which files hold a weight format.
+enum class WeightFiles : std::uint8_t { kAny, kSafetensors, kGguf };
+
 /// How a matrix is stored: `bits` a weight and `scale_bits` (zero points too) for every block of rows x cols.
 struct WeightFormat {
   std::string name = "bf16";
   int bits = 16;
   int scale_bits = 0;
   int block_rows = 0, block_cols = 0;  ///< 0: the whole extent
+  WeightFiles files = WeightFiles::kAny;
 };
 [[nodiscard]] MLA_EXPORT std::span<const WeightFormat> all_weight_formats();
-/// "bf16", "fp8" (128 x 128 blocks), "fp8_channel", "int4" (AWQ), "mxfp4", "nvfp4", ...; throws
-/// kInvalidArgument.
+/// "bf16", "fp8" (128 x 128 blocks), "fp8_channel", "int4" (AWQ), "mxfp4", "nvfp4", GGUF's "q8_0", "q4_k_m", ...;
+/// throws kInvalidArgument.
 [[nodiscard]] MLA_EXPORT WeightFormat find_weight_format(std::string_view name);
 /// Bytes of a [rows, cols] matrix.
 [[nodiscard]] MLA_EXPORT std::int64_t matrix_bytes(const WeightFormat& format, std::int64_t rows,
@@ -271,8 +301,11 @@ struct WeightFormat {
 struct WeightScheme {
   WeightFormat attention, dense, shared, experts, head, router, embedding;
   std::string source = "bf16 everywhere";
+  std::vector<std::string>
+      doubts{};  ///< sentences: what of the config could not be read, and so counts as bf16
 };
-/// One format for attention and FFNs; embeddings, head and gates in bf16.
+/// One format for attention and FFNs; embeddings, head and gates in bf16. A GGUF format covers embeddings and head
+/// too, as llama.cpp's quantiser stores them: the head of a K-quant file in q6_k.
 [[nodiscard]] MLA_EXPORT WeightScheme uniform_scheme(const WeightFormat& format);
 /// From the config's quantization_config and torch_dtype; bf16 where they say nothing.
 [[nodiscard]] MLA_EXPORT WeightScheme scheme_of(const ModelConfig& model);

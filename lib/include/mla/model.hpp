@@ -189,6 +189,7 @@ struct ModelConfig {
   std::string torch_dtype;   ///< as the file says, or empty
   std::string quantization;  ///< "fp8 128x128", "awq int4 g128", ... or empty
   std::vector<FieldNote> notes;
+  std::vector<std::string> warnings;  ///< sentences: what was read on a guess that could change an answer
 
   [[nodiscard]] int count(AttentionKind kind, bool with_mtp = false) const noexcept {
     int n = 0;

@@ -10,10 +10,10 @@
 namespace mla {
 namespace {
 
-constexpr std::array kMlaTypes = {"deepseek_v2",   "deepseek_v3",   "deepseek_v32", "kimi_k2",
-                                  "kimi_linear",   "glm4_moe_lite", "glm_moe_dsa",  "glm5_next_text",
-                                  "longcat_flash", "minicpm3",      "mistral4",     "pangu_ultra_moe",
-                                  "sarvam_mla"};
+constexpr std::array kMlaTypes = {"deepseek_v2",   "deepseek_v3",         "deepseek_v32", "kimi_k2",
+                                  "kimi_linear",   "glm4_moe_lite",       "glm_moe_dsa",  "glm5_next_text",
+                                  "longcat_flash", "longcat_flash_ngram", "longcat_next", "minicpm3",
+                                  "mistral4",      "pangu_ultra_moe",     "sarvam_mla",   "axk1"};
 
 // Beginnings of class names: re-uploads change model_type more often than the architecture.
 constexpr std::array kMlaArchitectures = {"DeepseekV2", "DeepseekV3",    "Glm4MoeLite", "GlmMoeDsa",
@@ -70,6 +70,24 @@ void decide_family(Reading& reading) {
   choose(AttentionFamily::kHeads, "no field or name of MLA");
 }
 
+/// A class nobody looked at may cache something else than its field names say.
+void warn_of_unknown_class(const Reading& reading) {
+  ModelConfig& model = *reading.model;
+  const std::string type = model.model_type.empty() ? "(none)" : text::quoted(model.model_type);
+  if (reading.family == AttentionFamily::kMla && !is_mla_name(model.model_type, model.architecture)) {
+    model.warnings.push_back(fmt::format(
+        "model_type {} is not an MLA class that was looked at: planned as MLA because {}. An engine "
+        "that does not run it as MLA keeps K and V heads, many times the bytes; --mla-storage expanded "
+        "plans that",
+        type, reading.family_reason));
+  }
+  if (reading.family == AttentionFamily::kHeads && !is_known_type(model.model_type)) {
+    model.warnings.push_back(fmt::format(
+        "model_type {} is not a class that was looked at: read by its field names as ordinary attention",
+        type));
+  }
+}
+
 }  // namespace
 
 bool is_mla_name(std::string_view model_type, std::string_view architecture) {
@@ -123,11 +141,7 @@ void read_identity(Reading& reading) {
             : reading.family == AttentionFamily::kCompressed ? "compressed"
                                                              : "KV heads",
             reading.family_reason);
-  if (reading.family == AttentionFamily::kHeads && !is_known_type(model.model_type)) {
-    text.note("attention family", "KV heads",
-              fmt::format("model_type {} is not a known one: read by its field names as ordinary attention",
-                          model.model_type.empty() ? "(none)" : text::quoted(model.model_type)));
-  }
+  warn_of_unknown_class(reading);
 }
 
 }  // namespace mla

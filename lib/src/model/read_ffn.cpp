@@ -75,8 +75,8 @@ void read_first_dense(Reading& reading) {
   MoeConfig& moe = *reading.model->moe;
   moe.first_dense_layers = part.integer_or(
       "first_dense_layers",
-      {"first_k_dense_replace", "num_dense_layers", "n_dense_layers", "moe_layer_start_index"}, kCountOrNone,
-      0, "absent: none");
+      {"first_k_dense_replace", "num_dense_layers", "n_dense_layers", "moe_layer_start_index"},
+      {0, reading.model->num_layers}, 0, "absent: none");
   const json::Value* frequency = part.get("moe_layer_freq");
   if (frequency != nullptr && frequency->get_if<json::Array>() == nullptr) {
     moe.moe_layer_frequency =

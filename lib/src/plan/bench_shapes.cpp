@@ -18,6 +18,12 @@ BenchShapes bench_shapes(const ModelConfig& model, const PlanRequest& asked) {
                 fmt::format("{} has no shapes for mla-bench: {}", model.name, is_mla(model).reason));
   }
   PlanRequest request = completed(model, asked);
+  if (!caches_latent(model, request.engine)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} keeps K and V heads of {}: there is no latent cache for mla-bench to read",
+                            request.engine.name, model.name),
+                "name another --engine, such as sglang");
+  }
   BenchShapes out{.dims = *model.mla};
   out.dims.num_heads /= request.layout.tp;
   out.cache = std::string(request.cache.name);

@@ -25,8 +25,8 @@ void raise_for_states(std::vector<CacheSpec>& specs, const PoolInputs& inputs, C
                                  [](const CacheSpec& spec) { return spec.kind == GroupKind::kFull; });
   if (state == 0 || full == specs.end()) return;
   const std::int64_t token_bytes = std::max<std::int64_t>(1, full->page_bytes / full->block);
-  const std::int64_t step =
-      inputs.model.mla ? inputs.engine.mla_block_alignment : inputs.engine.block_alignment;
+  const std::int64_t step = caches_latent(inputs.model, inputs.engine) ? inputs.engine.mla_block_alignment
+                                                                       : inputs.engine.block_alignment;
   const std::int64_t wanted = times(step, ceil_div(state, times(step, token_bytes)));
   const std::int64_t block = std::max(full->block, wanted);
   for (CacheSpec& spec : specs) {

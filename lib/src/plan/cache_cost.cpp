@@ -115,7 +115,11 @@ void add_to(CacheCost& cost, const Alike& group, const std::string& source) {
 CacheCost cache_cost(const ModelConfig& model, const KvFormat& format, const EngineRules& engine, int tp,
                      bool with_mtp) {
   CacheCost cost;
-  const std::string source = fmt::format("layers of {}; cache format {}", model.name, format.name);
+  std::string source = fmt::format("layers of {}; cache format {}", model.name, format.name);
+  if (model.mla) {
+    const StoredMla stored = stored_mla(model, engine);
+    if (!stored.why.empty()) source += fmt::format("; {} keeps no latent of it: {}", engine.name, stored.why);
+  }
   for (const Alike& group : alike_parts(model, format, engine, tp, with_mtp)) add_to(cost, group, source);
   return cost;
 }

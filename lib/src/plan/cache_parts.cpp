@@ -73,7 +73,7 @@ CachePart latent_row(const ModelConfig& model, const KvFormat& format) {
 /// `heads` heads of K (`width_k`) and V (`width_v`).
 CachePart head_part(const ModelConfig& model, const KvFormat& format, std::int64_t heads, int width_k,
                     int width_v) {
-  if (format.mla_only) no_layout(format, model, "it has layers with ordinary K and V heads");
+  if (format.mla_only) no_layout(format, model, "its layers keep K and V heads");
   const std::int64_t scales = heads * format.scale_bytes_per_head;
   CachePart part{.kind = PartKind::kHeads};
   part.k_bytes = plus(element_bytes(format.k, times(heads, width_k), "K of a layer"), scales);
@@ -106,15 +106,14 @@ CachePart index_part(const ModelConfig& model, int tokens_per_key) {
 
 void add_mla(std::vector<CachePart>& parts, const ModelConfig& model, const LayerCache& layer,
              const KvFormat& format, const EngineRules& engine, int tp) {
-  if (!model.mla)
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} has MLA layers but no MLA widths", model.name));
+  const StoredMla stored = stored_mla(model, engine);
   const MlaDims& dims = *model.mla;
-  if (engine.mla_storage == MlaStorage::kExpanded) {
+  if (stored.storage == MlaStorage::kExpanded) {
     parts.push_back(
-        head_part(model, format, std::max(1, dims.num_heads / tp), dims.head_width(), dims.v_head_dim));
+        head_part(model, format, std::max(1, dims.num_heads / tp), dims.head_width(), stored.head_dim_v));
   } else {
     parts.push_back(latent_row(model, format));
-    if (engine.mla_storage == MlaStorage::kLatentAndValue) {
+    if (stored.storage == MlaStorage::kLatentAndValue) {
       parts.back().v_bytes = element_bytes(format.v, dims.kv_lora_rank, "the copy of the latent");
       parts.back().formula += fmt::format(" + {} x {} as V", dims.kv_lora_rank, element_text(format.v));
     }

@@ -71,8 +71,8 @@ ModelConfig with_heads(const ModelConfig& model, const Variant& variant) {
 /// cannot go further. Empty: the layout is not for these heads.
 std::optional<MemoryPlan> plan_of(const ModelConfig& other, PlanRequest request, const MemoryPlan& plan) {
   request.layout = plan.layout;
-  if (!possible(request.layout, other)) request.layout.dcp = 1;
-  if (!possible(request.layout, other)) return std::nullopt;
+  if (!possible(request.layout, other, request.engine)) request.layout.dcp = 1;
+  if (!possible(request.layout, other, request.engine)) return std::nullopt;
   request.cache_bytes.clear();
   for (const StagePlan& stage : plan.stages)
     request.cache_bytes.push_back(std::max<std::int64_t>(0, stage.cache_budget));

@@ -17,6 +17,16 @@ namespace {
 // Each engine's rule sets, oldest first. A later one starts from the one before and says what changed, so
 // that a new version is one more function and one more row.
 
+// MLA classes whose model files in these engines call ordinary attention. Read 2026-11-30.
+constexpr std::array kVllmExpanded{ExpandedClass{
+    "minicpm3", true,
+    "its model file runs ordinary attention with a KV head for each query head, V padded to the "
+    "width of K (vllm model_executor/models/minicpm3.py @009ccee0)"}};
+constexpr std::array kLmcacheExpanded{
+    ExpandedClass{"minicpm3", true, "it keeps what vLLM caches, whose MiniCPM3 has K and V heads"}};
+constexpr std::array kGgmlExpanded{ExpandedClass{
+    "minicpm3", false, "its graph caches K and V of every head (llama.cpp src/models/minicpm3.cpp)"}};
+
 constexpr EngineRules exact() {
   return {.name = "none",
           .title = "bytes alone: no pages, no reserve",
@@ -32,6 +42,7 @@ constexpr EngineRules vllm_0_5() {
   return {.name = "vllm",
           .date = "2024-06",
           .title = "vLLM 0.5: every layer charged at full length, f32 rope tables",
+          .expanded = kVllmExpanded,
           .window = WindowRule::kFullLength,
           .block = 16,
           .mla_block = 16,
@@ -39,6 +50,7 @@ constexpr EngineRules vllm_0_5() {
           .sparse_fp8 = "fp8_ds_mla",
           .rope_table_bytes = 4,
           .entry_pages = EntryPages::kTuples,
+          .context_ranks = false,
           .source = "logs of vllm#4650",
           .oldest = "0.5",
           .newest = "0.26"};
@@ -70,6 +82,7 @@ constexpr EngineRules vllm_0_10() {
   rules.title = "vLLM 0.10: hybrid manager, window and recurrent layers in groups of their own";
   rules.window = WindowRule::kWithChunk;
   rules.group_padding_limit = 1.25;
+  rules.context_ranks = true;  // from 0.10.2 on
   return rules;
 }
 constexpr EngineRules vllm_0_16() {
@@ -146,12 +159,18 @@ constexpr EngineRules llama_cpp_2023() {
           .title = "llama.cpp before 2025-04: MLA models cached as MHA",
           .pools = PoolKind::kCells,
           .mla_storage = MlaStorage::kExpanded,
+          .expanded = kGgmlExpanded,
           .window = WindowRule::kFullLength,
           .utilization = 1.0,
           .block = 256,
           .mla_block = 256,
           .block_step = 256,
           .k_and_v_logged_apart = true,
+          .splits_heads = false,
+          .replicas = false,
+          .expert_ranks = false,
+          .context_ranks = false,
+          .gguf = true,
           .source = "llama.cpp logs; context padded to 256 cells",
           .oldest = "b1000",
           .newest = "b10200"};
@@ -189,6 +208,7 @@ constexpr EngineRules lmcache() {
           .date = "2025-01",
           .title = "LMCache: chunks of 256 tokens off the GPU",
           .pools = PoolKind::kSharedBlocks,
+          .expanded = kLmcacheExpanded,
           .window = WindowRule::kFullLength,
           .utilization = 1.0,
           .block = 256,

@@ -104,7 +104,7 @@ void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypoth
                       100 * std::abs(number.gap), number.gap < 0 ? "below" : "above"));
     }
   }
-  if (best.layout.tp > 1 && best.layout.dcp < best.layout.tp && model.count(AttentionKind::kMla) > 0) {
+  if (best.layout.tp > 1 && best.layout.dcp < best.layout.tp && caches_latent(model, best.engine)) {
     out.sentences.push_back(
         fmt::format("all numbers are per rank: the {} tp ranks keep the same latent rows, so the "
                     "replica holds what one of them holds",

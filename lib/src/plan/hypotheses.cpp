@@ -203,7 +203,7 @@ std::vector<Choice<std::int64_t>> chunks_of(const LogReading& log, const ModelCo
 /// Whether engine and model agree to it; finds its real block size.
 bool possible(Hypothesis& hypothesis, const ModelConfig& model, const LogReading& log) {
   try {
-    validate(hypothesis.layout, model);
+    validate(hypothesis.layout, model, hypothesis.engine);
     const PoolSet pools = pool_geometry(hypothesis.inputs(model, log), 0);
     hypothesis.real_block = pools.block;
     return !pools.pools.empty();

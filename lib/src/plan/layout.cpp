@@ -126,6 +126,31 @@ void validate(const Layout& layout, const ModelConfig& model) {
   check_stages(layout, model);
 }
 
+void validate(const Layout& layout, const ModelConfig& model, const EngineRules& engine) {
+  validate(layout, model);
+  if (layout.dp > 1 && !engine.replicas) {
+    refuse(fmt::format("{} has no data parallelism, but dp is {}: one of it is one replica", engine.name,
+                       layout.dp),
+           "plan one replica, and start as many of them as there are GPUs for");
+  }
+  if (layout.ep > 1 && !engine.expert_ranks) {
+    refuse(fmt::format("{} has no expert parallelism, but ep is {}", engine.name, layout.ep),
+           "leave --ep out: layers or matrices are split instead");
+  }
+  if (layout.dcp == 1) return;
+  if (!engine.context_ranks) {
+    refuse(fmt::format("{}{} has no decode context parallelism, but dcp is {}", engine.name,
+                       engine.since.empty() ? "" : fmt::format(" {}", engine.since), layout.dcp),
+           "use dcp 1");
+  }
+  if (model.mla && !caches_latent(model, engine) && model.mla->num_heads * layout.dcp > layout.tp) {
+    refuse(fmt::format(
+               "dcp {} needs tp of at least {}: {} keeps {} K and V heads of {}, which tp splits first",
+               layout.dcp, model.mla->num_heads * layout.dcp, engine.name, model.mla->num_heads, model.name),
+           "use dcp 1");
+  }
+}
+
 std::vector<StageLayers> stage_layers(const Layout& layout, const ModelConfig& model) {
   std::vector<int> counts = layout.stage_layers;
   if (counts.empty()) {

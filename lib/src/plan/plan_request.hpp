@@ -6,8 +6,8 @@
 
 namespace mla::capacity {
 
-/// Whether validate() accepts the layout for this model.
-[[nodiscard]] bool possible(const Layout& layout, const ModelConfig& model);
+/// Whether validate() accepts the layout for this model in this engine.
+[[nodiscard]] bool possible(const Layout& layout, const ModelConfig& model, const EngineRules& engine);
 
 /// The request with everything that was left to a default filled in.
 [[nodiscard]] PlanRequest completed(const ModelConfig& model, PlanRequest request);

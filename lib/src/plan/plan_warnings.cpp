@@ -5,9 +5,11 @@
 
 #include <algorithm>
 
+#include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/pools.hpp"
 #include "plan/weight_padding.hpp"
+#include "plan/weight_parts.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -18,13 +20,31 @@ using Warnings = std::vector<std::string>;
 void latent_replicated(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
   const Layout& layout = request.layout;
   const int copies = layout.tp / layout.dcp;
-  const bool latent =
-      request.engine.mla_storage != MlaStorage::kExpanded && model.count(AttentionKind::kMla) > 0;
-  if (!latent || copies <= 1) return;
+  if (!caches_latent(model, request.engine) || copies <= 1) return;
   out.push_back(fmt::format(
       "tp {} replicates the latent cache: MLA has one latent head, so {} ranks keep the same "
       "rows and hold no more tokens than one{}",
       layout.tp, copies, layout.dcp > 1 ? fmt::format(" (dcp {} splits the rest)", layout.dcp) : ""));
+}
+
+/// MLA in name, K and V heads in this engine.
+void latent_expanded(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
+  if (!model.mla) return;
+  const StoredMla stored = stored_mla(model, request.engine);
+  if (stored.why.empty()) return;
+  EngineRules latent = request.engine;
+  latent.expanded = {};
+  latent.mla_storage = MlaStorage::kLatent;
+  const auto token = [&](const EngineRules& engine) -> std::string {
+    try {
+      return num(cache_cost(model, request.cache, engine).bytes_per_token) + " B a token";
+    } catch (const Error& error) {  // the format has no layout for it, as the plan says itself
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      return "not in this format";
+    }
+  };
+  out.push_back(fmt::format("{} keeps K and V heads of {}, {}, not its latent ({}): {}", request.engine.name,
+                            model.name, token(request.engine), token(latent), stored.why));
 }
 
 void kv_heads_replicated(Warnings& out, const ModelConfig& model, const Layout& layout) {
@@ -78,23 +98,44 @@ void cut_blocks(Warnings& out, const ModelConfig& model, const PlanRequest& requ
 }
 
 /// Formats of the ggml family and of the others do not meet in one engine.
-void formats(Warnings& out, const PlanRequest& request) {
+void cache_formats(Warnings& out, const PlanRequest& request) {
   const EngineRules& engine = request.engine;
   if (engine.name == "none") return;
-  const auto ggml = [](const ElementFormat& element) {
-    return element.elements == 32;  // its blocks; nothing else has them
-  };
   const bool cells = engine.pools == PoolKind::kCells;
-  const bool blocks = ggml(request.cache.k) || ggml(request.cache.v);
-  const bool plain = request.cache.k.bytes >= 2 && request.cache.v.bytes >= 2;
-  if (blocks && !cells) {
-    out.push_back(
-        fmt::format("{} has no cache format {}: it is llama.cpp's", engine.name, request.cache.name));
-  } else if (cells && !blocks && !plain) {
-    out.push_back(
-        fmt::format("{} has no cache format {}: it takes f32, f16, bf16, q8_0, q6_0, q5_1, q5_0, q4_1, q4_0 "
-                    "and iq4_nl",
-                    engine.name, request.cache.name));
+  std::vector<ElementFormat> elements{request.cache.k};
+  if (!(request.cache.v == request.cache.k)) elements.push_back(request.cache.v);
+  for (const ElementFormat& element : elements) {
+    const bool ggml = element.elements == 32;  // its blocks; nothing else has them
+    const bool plain = element.elements == 1 && element.bytes >= 2;
+    const std::string_view name = elements.size() == 1 ? request.cache.name : element.name;
+    if (ggml && !cells) {
+      out.push_back(fmt::format("{} has no cache format {}: it is llama.cpp's", engine.name, name));
+    } else if (cells && !ggml && !plain) {
+      out.push_back(fmt::format(
+          "{} has no cache format {}: it takes f32, f16, bf16, q8_0, q6_0, q5_1, q5_0, q4_1, q4_0 "
+          "and iq4_nl",
+          engine.name, name));
+    }
+  }
+}
+
+void weight_formats(Warnings& out, const PlanRequest& request) {
+  const EngineRules& engine = request.engine;
+  if (engine.name == "none" || request.weight_bytes) return;
+  const WeightScheme& weights = request.weights;
+  for (const WeightFormat* format : {&weights.dense, &weights.experts, &weights.shared, &weights.attention}) {
+    if (format->files == WeightFiles::kGguf && !engine.gguf) {
+      out.push_back(
+          fmt::format("weights: {} is a GGUF format, llama.cpp's; where {} reads such files at all, it "
+                      "may unpack them",
+                      format->name, engine.name));
+      return;
+    }
+    if (format->files == WeightFiles::kSafetensors && engine.gguf) {
+      out.push_back(
+          fmt::format("weights: {} has no weight format {}: it loads GGUF files", engine.name, format->name));
+      return;
+    }
   }
 }
 
@@ -105,9 +146,16 @@ void lengths(Warnings& out, const ModelConfig& model, const MemoryPlan& plan) {
   }
 }
 
-void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& request,
-                  const MemoryPlan& plan) {
-  const EngineRules& engine = request.engine;
+/// llama.cpp's ways to spread a model: layers by default, rows or tensors on demand.
+void heads_in_row_split(Warnings& out, const PlanRequest& request) {
+  if (request.layout.tp == 1 || request.engine.splits_heads) return;
+  out.push_back(
+      fmt::format("{} spreads whole layers over GPUs unless --split-mode says otherwise: that is --pp {}, "
+                  "not tp {}",
+                  request.engine.name, request.layout.pp * request.layout.tp, request.layout.tp));
+}
+
+void engine_version(Warnings& out, const EngineRules& engine) {
   if (engine.fit != VersionFit::kCovered) {
     const bool older = engine.fit == VersionFit::kOlder;
     out.push_back(fmt::format(
@@ -116,7 +164,13 @@ void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& re
         engine.name, older ? "older" : "newer", engine.oldest, engine.newest, older ? "oldest" : "newest",
         engine.since.empty() ? "" : fmt::format(", those from {} on", engine.since)));
   }
-  if (engine.name == "vllm" && model.mla && plan.block != 64 && model.count(AttentionKind::kRecurrent) == 0) {
+}
+
+void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& request,
+                  const MemoryPlan& plan) {
+  const EngineRules& engine = request.engine;
+  if (engine.name == "vllm" && caches_latent(model, engine) && plan.block != 64 &&
+      model.count(AttentionKind::kRecurrent) == 0) {
     out.push_back(
         fmt::format("block size {} leaves FlashMLA out (it takes 64); Cutlass MLA takes 128, FlashInfer 32 "
                     "or 64, Triton MLA any multiple of 16",
@@ -137,14 +191,27 @@ void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& re
 
 }  // namespace
 
+std::vector<std::string> setting_warnings(const ModelConfig& model, const PlanRequest& request) {
+  Warnings out = model.warnings;
+  latent_expanded(out, model, request);
+  cache_formats(out, request);
+  weight_formats(out, request);
+  engine_version(out, request.engine);
+  if (!request.weight_bytes) {
+    for (const std::string& gap : weight_gaps(model)) out.push_back("weights: " + gap);
+    for (const std::string& doubt : request.weights.doubts) out.push_back("weights: " + doubt);
+  }
+  return out;
+}
+
 std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanRequest& request,
                                        const MemoryPlan& plan) {
   Warnings out;
   latent_replicated(out, model, request);
   kv_heads_replicated(out, model, request.layout);
+  heads_in_row_split(out, request);
   experts(out, model, request.layout);
   cut_blocks(out, model, request);
-  formats(out, request);
   lengths(out, model, plan);
   engine_rules(out, model, request, plan);
   if (!request.weight_bytes && !plan.stages.empty()) {
@@ -156,8 +223,9 @@ std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanReque
           request.weights.experts.name, num(padded->intermediate), num(padded->hidden),
           gib(padded->extra_bytes)));
     }
-    for (const std::string& gap : plan.stages.front().weights.gaps) out.push_back("weights: " + gap);
   }
+  const Warnings setting = setting_warnings(model, request);
+  out.insert(out.end(), setting.begin(), setting.end());
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "mla/error.hpp"
@@ -41,6 +42,33 @@ std::int64_t page_of(const CachePart& part, std::int64_t block, const PoolInputs
   return round_up(times(ceil_div(tokens, part.tokens_per_entry), part.entry_bytes()), part.page_alignment);
 }
 
+/// Whether two layers keep the same.
+bool alike(const LayerCache& a, const LayerCache& b) {
+  const auto fields = [](const LayerCache& layer) {
+    return std::tie(layer.kind, layer.q_heads, layer.kv_heads, layer.head_dim_k, layer.head_dim_v,
+                    layer.window, layer.chunked, layer.indexer, layer.compress_ratio, layer.state_bytes);
+  };
+  return fields(a) == fields(b);
+}
+
+/// cache_parts() of each layer, worked out once for those that are alike.
+class PartsOfLayers {
+ public:
+  explicit PartsOfLayers(const PoolInputs& inputs) : inputs_(inputs) {}
+  const std::vector<CachePart>& of(const LayerCache& layer) {
+    const auto known =
+        std::ranges::find_if(known_, [&](const auto& one) { return alike(*one.first, layer); });
+    if (known != known_.end()) return known->second;
+    known_.emplace_back(&layer,
+                        cache_parts(inputs_.model, layer, inputs_.format, inputs_.engine, inputs_.layout.tp));
+    return known_.back().second;
+  }
+
+ private:
+  const PoolInputs& inputs_;
+  std::vector<std::pair<const LayerCache*, std::vector<CachePart>>> known_;
+};
+
 /// Every cache tensor of the model with the stage that holds it. With `fold_index`, index keys lie in their
 /// layer's page.
 std::vector<CacheSpec> specs_of(const PoolInputs& inputs, std::int64_t block, bool fold_index) {
@@ -52,10 +80,10 @@ std::vector<CacheSpec> specs_of(const PoolInputs& inputs, std::int64_t block, bo
     return static_cast<int>(stages.size()) - 1;
   };
   std::vector<CacheSpec> specs;
+  PartsOfLayers parts(inputs);
   for (const LayerCache& layer : inputs.model.layers) {
     if (layer.mtp && !inputs.with_mtp) continue;
-    for (const CachePart& part :
-         cache_parts(inputs.model, layer, inputs.format, inputs.engine, inputs.layout.tp)) {
+    for (const CachePart& part : parts.of(layer)) {
       const std::int64_t tokens = part.block > 0 ? part.block : block;
       if (fold_index && part.kind == PartKind::kIndex) {
         specs.back().page_bytes = plus(specs.back().page_bytes, page_of(part, tokens, inputs));
@@ -223,16 +251,15 @@ std::int64_t PoolInputs::window_cells(std::int64_t window, std::int64_t length) 
 }
 
 int default_block(const ModelConfig& model, const EngineRules& engine) {
-  if (!model.mla) return engine.block;
+  if (!caches_latent(model, engine)) return engine.block;
   return model.indexer && engine.sparse_block > 0 ? engine.sparse_block : engine.mla_block;
 }
 
-PoolSet pool_geometry(const PoolInputs& inputs, int stage) {
-  const int block = inputs.block > 0 ? inputs.block : default_block(inputs.model, inputs.engine);
-  check_block(inputs, block);
+namespace {
+
+PoolSet geometry_of(const PoolInputs& inputs, const std::vector<CacheSpec>& specs, int block, int stage) {
   PoolSet set;
   set.block = block;
-  std::vector<CacheSpec> specs = specs_of(inputs, block, false);
   if (specs.empty()) return set;
   const bool uniform = std::all_of(specs.begin(), specs.end(), [&](const CacheSpec& spec) {
     const CacheSpec& one = specs.front();
@@ -261,6 +288,29 @@ PoolSet pool_geometry(const PoolInputs& inputs, int stage) {
     }
   }
   return set;
+}
+
+int checked_block(const PoolInputs& inputs) {
+  const int block = inputs.block > 0 ? inputs.block : default_block(inputs.model, inputs.engine);
+  check_block(inputs, block);
+  return block;
+}
+
+}  // namespace
+
+PoolSet pool_geometry(const PoolInputs& inputs, int stage) {
+  const int block = checked_block(inputs);
+  return geometry_of(inputs, specs_of(inputs, block, false), block, stage);
+}
+
+std::vector<PoolSet> pool_geometries(const PoolInputs& inputs) {
+  const int block = checked_block(inputs);
+  const std::vector<CacheSpec> specs = specs_of(inputs, block, false);
+  std::vector<PoolSet> sets;
+  for (int stage = 0; stage < inputs.layout.pp; ++stage) {
+    sets.push_back(geometry_of(inputs, specs, block, stage));
+  }
+  return sets;
 }
 
 void fill(PoolSet& set, const PoolInputs& inputs, std::int64_t budget, std::int64_t context) {

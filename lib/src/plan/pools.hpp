@@ -43,11 +43,14 @@ struct PoolSet {
 };
 
 /// The engine's default block size for this model.
-[[nodiscard]] int default_block(const ModelConfig& model, const EngineRules& engine);
+[[nodiscard]] MLA_EXPORT int default_block(const ModelConfig& model, const EngineRules& engine);
 
 /// Geometry of a stage's pools; blocks are 0 until filled. Throws kInvalidArgument for a block size the
 /// engine refuses.
 [[nodiscard]] PoolSet pool_geometry(const PoolInputs& inputs, int stage);
+
+/// Of all stages.
+[[nodiscard]] std::vector<PoolSet> pool_geometries(const PoolInputs& inputs);
 
 /// Buys blocks with `budget` bytes (negative counts as 0). `context` matters to fluid sets only.
 void fill(PoolSet& set, const PoolInputs& inputs, std::int64_t budget, std::int64_t context);

@@ -8,22 +8,66 @@
 #include <utility>
 
 #include "mla/error.hpp"
+#include "plan/holding.hpp"
 #include "plan/plan_request.hpp"
 
 namespace mla::capacity {
 namespace {
 
-void add_context_parallel(std::vector<Layout>& layouts, const Layout& base, const ModelConfig& model) {
+void add_context_parallel(std::vector<Layout>& layouts, const Layout& base, const ModelConfig& model,
+                          const EngineRules& engine) {
+  if (!engine.context_ranks) return;
   for (int dcp = 2; dcp <= base.tp; ++dcp) {
     if (base.tp % dcp != 0) continue;
     Layout layout = base;
     layout.dcp = dcp;
-    if (possible(layout, model)) layouts.push_back(layout);
+    if (possible(layout, model, engine)) layouts.push_back(layout);
   }
 }
 
 std::int64_t wanted(const PlanRequest& request) {
   return std::max<std::int64_t>(1, request.concurrency);
+}
+
+/// The request in another layout.
+PlanRequest in_layout(const PlanRequest& request, const Layout& layout) {
+  PlanRequest one = request;
+  one.layout = layout;
+  return one;
+}
+
+bool enough(const ModelConfig& model, const PlanRequest& request) {
+  return Holding(model, request).sequences() >= wanted(request);
+}
+
+/// `shape` with `dp` replicas, experts spread as they are by default.
+Layout with_replicas(Layout shape, int dp, const ModelConfig& model, const EngineRules& engine) {
+  shape.dp = dp;
+  shape.ep = engine.expert_ranks ? default_expert_ranks(model, shape) : 0;
+  return shape;
+}
+
+/// Fewest replicas of `shape`, at most `most`, that hold what is wanted; 0 if none do. More replicas never hold less: experts
+/// and caches only spread further. One GPU alone is the exception, as it needs no memory for communication.
+int fewest_replicas(const ModelConfig& model, const PlanRequest& request, const Layout& shape, int most) {
+  const auto holds = [&](int dp) {
+    const Layout layout = with_replicas(shape, dp, model, request.engine);
+    return possible(layout, model, request.engine) && enough(model, in_layout(request, layout));
+  };
+  if (most < 1) return 0;
+  if (holds(1)) return 1;
+  if (!request.engine.replicas || most == 1 || !holds(most)) return 0;
+  int low = 2;
+  int high = most;
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (holds(middle)) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
 }
 
 }  // namespace
@@ -34,18 +78,20 @@ int default_expert_ranks(const ModelConfig& model, const Layout& layout) {
   return spread ? ranks : 0;
 }
 
-std::vector<Layout> possible_layouts(const ModelConfig& model, int gpus, const LayoutSpace& space) {
+std::vector<Layout> possible_layouts(const ModelConfig& model, const EngineRules& engine, int gpus,
+                                     const LayoutSpace& space) {
   if (gpus < 1) throw Error(ErrorCode::kInvalidArgument, fmt::format("{} GPUs: at least 1 is needed", gpus));
   std::vector<Layout> layouts;
-  for (int pp = 1; pp <= (space.pipeline ? std::min(gpus, model.num_layers) : 1); ++pp) {
+  const int widest = engine.splits_heads ? space.gpus_per_node : 1;
+  const bool pipeline = space.pipeline || !engine.splits_heads;
+  for (int pp = 1; pp <= (pipeline ? std::min(gpus, model.num_layers) : 1); ++pp) {
     if (gpus % pp != 0) continue;
-    for (int tp = 1; tp <= std::min(gpus / pp, space.gpus_per_node); ++tp) {
+    for (int tp = 1; tp <= std::min(gpus / pp, widest); ++tp) {
       if (gpus / pp % tp != 0) continue;
-      Layout layout{.tp = tp, .dp = gpus / pp / tp, .pp = pp};
-      layout.ep = default_expert_ranks(model, layout);
-      if (!possible(layout, model)) continue;
+      const Layout layout = with_replicas({.tp = tp, .pp = pp}, gpus / pp / tp, model, engine);
+      if (!possible(layout, model, engine)) continue;
       layouts.push_back(layout);
-      if (space.context_parallel) add_context_parallel(layouts, layout, model);
+      if (space.context_parallel) add_context_parallel(layouts, layout, model, engine);
     }
   }
   return layouts;
@@ -54,11 +100,7 @@ std::vector<Layout> possible_layouts(const ModelConfig& model, int gpus, const L
 std::vector<MemoryPlan> rank_layouts(const ModelConfig& model, const PlanRequest& request,
                                      const std::vector<Layout>& layouts) {
   std::vector<MemoryPlan> plans;
-  for (const Layout& layout : layouts) {
-    PlanRequest one = request;
-    one.layout = layout;
-    plans.push_back(plan_memory(model, one));
-  }
+  for (const Layout& layout : layouts) plans.push_back(plan_memory(model, in_layout(request, layout)));
   const auto rank = [](const MemoryPlan& plan) {
     return std::tuple(-plan.sequences, -plan.longest_context, plan.layout.pp, plan.layout.dp,
                       plan.layout.dcp);
@@ -68,13 +110,29 @@ std::vector<MemoryPlan> rank_layouts(const ModelConfig& model, const PlanRequest
   return plans;
 }
 
-std::int64_t largest_context(const ModelConfig& model, PlanRequest request) {
+Layout best_layout(const ModelConfig& model, const PlanRequest& request, const std::vector<Layout>& layouts) {
+  const auto rank = [&](const Layout& layout) {
+    Holding holding(model, in_layout(request, layout));
+    return std::tuple(-holding.sequences(), -holding.longest_context(), layout.pp, layout.dp, layout.dcp);
+  };
+  const Layout* best = &layouts.front();
+  auto least = rank(*best);
+  for (const Layout& layout : layouts) {
+    const auto its = rank(layout);
+    if (!(its < least)) continue;
+    least = its;
+    best = &layout;
+  }
+  return *best;
+}
+
+std::int64_t largest_context(const ModelConfig& model, const PlanRequest& request) {
+  Holding holding(model, request);
   std::int64_t low = 0;
   std::int64_t high = std::max(model.max_position, request.context);
   while (low < high) {
     const std::int64_t middle = low + (high - low + 1) / 2;
-    request.context = middle;
-    if (plan_memory(model, request).sequences >= wanted(request)) {
+    if (holding.sequences(middle) >= wanted(request)) {
       low = middle;
     } else {
       high = middle - 1;
@@ -85,21 +143,17 @@ std::int64_t largest_context(const ModelConfig& model, PlanRequest request) {
 
 std::optional<GpuAnswer> fewest_gpus(const ModelConfig& model, PlanRequest request, int limit) {
   const int step = request.layout.tp * request.layout.pp;
-  for (int dp = 1; dp * step <= limit; ++dp) {
-    request.layout.dp = dp;
-    request.layout.ep = default_expert_ranks(model, request.layout);
-    if (!possible(request.layout, model)) continue;
-    MemoryPlan plan = plan_memory(model, request);
-    if (plan.sequences >= wanted(request)) return GpuAnswer{request.layout, std::move(plan)};
-  }
-  return std::nullopt;
+  const int dp = fewest_replicas(model, request, request.layout, limit / step);
+  if (dp == 0) return std::nullopt;
+  request.layout = with_replicas(request.layout, dp, model, request.engine);
+  return GpuAnswer{request.layout, plan_memory(model, request)};
 }
 
 std::optional<double> smallest_utilization(const ModelConfig& model, PlanRequest request) {
   constexpr int kSteps = 1000;
   const auto fits = [&](int step) {
     request.utilization = static_cast<double>(step) / kSteps;
-    return plan_memory(model, request).sequences >= wanted(request);
+    return enough(model, request);
   };
   if (!fits(kSteps)) return std::nullopt;
   int low = 1;
@@ -117,22 +171,30 @@ std::optional<double> smallest_utilization(const ModelConfig& model, PlanRequest
 
 std::optional<GpuAnswer> fewest_gpus(const ModelConfig& model, const PlanRequest& request,
                                      const LayoutSpace& space, int limit) {
-  for (int gpus = 1; gpus <= limit; ++gpus) {
-    const std::vector<Layout> layouts = possible_layouts(model, gpus, space);
-    if (layouts.empty()) continue;
-    MemoryPlan best = std::move(rank_layouts(model, request, layouts).front());
-    if (best.sequences >= wanted(request)) return GpuAnswer{best.layout, std::move(best)};
+  // One replica of each shape is a layout of its own number of GPUs; the smallest come first, so that later ones
+  // are only asked whether they do with less than the best so far.
+  std::vector<Layout> shapes;
+  for (int gpus = 1; gpus <= std::min(limit, space.gpus_per_node * model.num_layers); ++gpus) {
+    for (const Layout& layout : possible_layouts(model, request.engine, gpus, space)) {
+      if (layout.dp == 1) shapes.push_back(layout);
+    }
   }
-  return std::nullopt;
+  int best = limit + 1;
+  for (const Layout& shape : shapes) {
+    const int size = shape.tp * shape.pp;
+    const int replicas = fewest_replicas(model, request, shape, (best - 1) / size);
+    if (replicas > 0) best = replicas * size;
+  }
+  if (best > limit) return std::nullopt;
+  const Layout layout = best_layout(model, request, possible_layouts(model, request.engine, best, space));
+  return GpuAnswer{layout, plan_memory(model, in_layout(request, layout))};
 }
 
 BestLayout<std::int64_t> largest_context(const ModelConfig& model, const PlanRequest& request,
                                          const std::vector<Layout>& layouts) {
   BestLayout<std::int64_t> best{.layout = layouts.front(), .answer = -1};
   for (const Layout& layout : layouts) {
-    PlanRequest one = request;
-    one.layout = layout;
-    const std::int64_t context = largest_context(model, one);
+    const std::int64_t context = largest_context(model, in_layout(request, layout));
     if (context > best.answer) best = {layout, context};
   }
   return best;
@@ -140,10 +202,14 @@ BestLayout<std::int64_t> largest_context(const ModelConfig& model, const PlanReq
 
 BestLayout<std::optional<double>> smallest_utilization(const ModelConfig& model, const PlanRequest& request,
                                                        const std::vector<Layout>& layouts) {
+  constexpr double kStep = 0.001;
   BestLayout<std::optional<double>> best{.layout = layouts.front()};
   for (const Layout& layout : layouts) {
-    PlanRequest one = request;
-    one.layout = layout;
+    PlanRequest one = in_layout(request, layout);
+    if (best.answer) {  // only a layout that does with less is searched
+      one.utilization = *best.answer - kStep;
+      if (*one.utilization <= 0 || !enough(model, one)) continue;
+    }
     const std::optional<double> share = smallest_utilization(model, one);
     if (share && (!best.answer || *share < *best.answer)) best = {layout, share};
   }

@@ -17,13 +17,14 @@ namespace mla::capacity {
 [[nodiscard]] MLA_EXPORT int default_expert_ranks(const ModelConfig& model, const Layout& layout);
 
 struct LayoutSpace {
-  int gpus_per_node = 8;          ///< tp stays inside a node
-  bool pipeline = false;          ///< pp > 1 too
-  bool context_parallel = false;  ///< dcp > 1 too
+  int gpus_per_node = 8;         ///< tp stays inside a node
+  bool pipeline = true;          ///< pp > 1 too
+  bool context_parallel = true;  ///< dcp > 1 too
 };
-/// Layouts of exactly `gpus` GPUs that the model can have; experts are spread whole wherever there are
-/// replicas.
-[[nodiscard]] MLA_EXPORT std::vector<Layout> possible_layouts(const ModelConfig& model, int gpus,
+/// Layouts of exactly `gpus` GPUs that the model can have in this engine; experts are spread whole wherever there
+/// are replicas.
+[[nodiscard]] MLA_EXPORT std::vector<Layout> possible_layouts(const ModelConfig& model,
+                                                              const EngineRules& engine, int gpus,
                                                               const LayoutSpace& space = {});
 
 /// Plans of all layouts, most sequences first; equal ones by longest context, then fewer replicas and stages.
@@ -31,8 +32,12 @@ struct LayoutSpace {
                                                               const PlanRequest& request,
                                                               const std::vector<Layout>& layouts);
 
+/// The layout that rank_layouts() would put first; `layouts` is not empty.
+[[nodiscard]] MLA_EXPORT Layout best_layout(const ModelConfig& model, const PlanRequest& request,
+                                            const std::vector<Layout>& layouts);
+
 /// Largest context of which `concurrency` (at least one) sequences fit; 0 if none does.
-[[nodiscard]] MLA_EXPORT std::int64_t largest_context(const ModelConfig& model, PlanRequest request);
+[[nodiscard]] MLA_EXPORT std::int64_t largest_context(const ModelConfig& model, const PlanRequest& request);
 
 /// Smallest utilization, in steps of 0.001, at which the asked context and concurrency fit; empty if 1 is not
 /// enough.

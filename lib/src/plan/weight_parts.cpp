@@ -322,6 +322,9 @@ WeightPart final_norm(const ModelConfig& model) {
 std::vector<std::string> weight_gaps(const ModelConfig& model) {
   std::vector<std::string> gaps;
   if (model.multimodal) gaps.emplace_back("the vision or audio tower is not counted: its config is not read");
+  if (model.vocab_size == 0) {
+    gaps.emplace_back("no vocab_size in the config: embedding, head and logits are not counted");
+  }
   if (model.ffn.empty()) gaps.emplace_back("the feed-forward layers are not described");
   const bool recurrent = model.count(AttentionKind::kRecurrent) > 0;
   if (recurrent && !model.recurrent) gaps.emplace_back("the recurrent layers' widths are not described");

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "mla/capacity.hpp"
 #include "mla/model.hpp"
 
 /// The matrices of a model, by decoder layer, as its config implies them.
@@ -41,6 +42,10 @@ struct WeightPart {
 [[nodiscard]] WeightPart embedding_weights(const ModelConfig& model);
 [[nodiscard]] WeightPart head_weights(const ModelConfig& model);
 [[nodiscard]] WeightPart final_norm(const ModelConfig& model);
+/// The bytes of weights_on_rank() without its lines: for searches over many layouts.
+[[nodiscard]] std::int64_t weight_bytes_on_rank(const ModelConfig& model, const WeightScheme& scheme,
+                                                const Layout& layout, int stage, const EngineRules& engine,
+                                                bool with_mtp);
 /// What the config has but this does not count, as sentences.
 [[nodiscard]] std::vector<std::string> weight_gaps(const ModelConfig& model);
 

@@ -100,11 +100,24 @@ class Ledger {
     for (const Line& line : plan.lines) plan.bytes = plus(plan.bytes, std::get<std::int64_t>(line.value));
   }
 
+  [[nodiscard]] std::int64_t bytes() const {
+    std::int64_t sum = 0;
+    for (const Entry& entry : entries_) sum = plus(sum, bytes_of(entry));
+    return sum;
+  }
+
  private:
   struct Entry {
     WeightPart part;
     int layers = 0;
   };
+
+  [[nodiscard]] std::int64_t bytes_of(const Entry& entry) const {
+    const Share share = share_of(entry.part, layout_, model_);
+    const std::int64_t matrix =
+        matrix_bytes(format_of(scheme_, entry.part.role), entry.part.rows, entry.part.cols);
+    return times(times(entry.layers, share.copies), ceil_div(matrix, share.shards));
+  }
 
   static int order_of(std::string_view key) {
     constexpr std::string_view kOrder[] = {"weights.attention", "weights.dense", "weights.experts",
@@ -122,7 +135,6 @@ class Ledger {
     const WeightPart& part = entry.part;
     const WeightFormat& format = format_of(scheme_, part.role);
     const Share share = share_of(part, layout_, model_);
-    const std::int64_t one = ceil_div(matrix_bytes(format, part.rows, part.cols), share.shards);
     std::string formula;
     if (entry.layers > 1) formula += fmt::format("{} layers x ", entry.layers);
     if (part.cut == Cut::kExperts && model_.moe && model_.moe->num_experts > 0) {
@@ -136,7 +148,7 @@ class Ledger {
     if (share.shards > 1) formula += fmt::format(" / {}", share.shards);
     return {.key = fmt::format("weights.{}", part.key),
             .title = std::string(part.title),
-            .value = times(times(entry.layers, share.copies), one),
+            .value = bytes_of(entry),
             .formula = std::move(formula),
             .source = fmt::format("shapes of {}; {}", model_.name, scheme_.source)};
   }
@@ -147,18 +159,21 @@ class Ledger {
   std::vector<Entry> entries_;
 };
 
+int rope_width(const ModelConfig& model) {
+  if (model.compressed) return model.compressed->rope_head_dim;
+  return model.mla ? model.rope.dim : static_cast<int>(model.head_dim * model.partial_rotary_factor);
+}
+
+std::int64_t rope_bytes(const ModelConfig& model, const EngineRules& engine) {
+  return times(times(model.max_position, rope_width(model)), engine.rope_table_bytes);
+}
+
 /// The cos/sin table an engine keeps with the weights, on every rank.
 Line rope_table(const ModelConfig& model, const EngineRules& engine) {
-  int width = model.rope.dim;
-  if (model.compressed) {
-    width = model.compressed->rope_head_dim;
-  } else if (!model.mla) {
-    width = static_cast<int>(model.head_dim * model.partial_rotary_factor);
-  }
   return {.key = "weights.rope",
           .title = "rope cos/sin table",
-          .value = times(times(model.max_position, width), engine.rope_table_bytes),
-          .formula = fmt::format("{} positions x {} x {} B", num(model.max_position), width,
+          .value = rope_bytes(model, engine),
+          .formula = fmt::format("{} positions x {} x {} B", num(model.max_position), rope_width(model),
                                  engine.rope_table_bytes),
           .source = fmt::format("max positions of {}; {} keeps it in {} B", model.name, engine.name,
                                 engine.rope_table_bytes)};
@@ -168,10 +183,9 @@ std::int64_t params_of(const WeightPart& part) {
   return times(part.copies, times(part.rows, part.cols));
 }
 
-}  // namespace
-
-WeightPlan weights_on_rank(const ModelConfig& model, const WeightScheme& scheme, const Layout& layout,
-                           int stage, const EngineRules& engine, bool with_mtp) {
+/// What lies on one rank of a stage.
+Ledger ledger_of(const ModelConfig& model, const WeightScheme& scheme, const Layout& layout, int stage,
+                 bool with_mtp) {
   const std::vector<StageLayers> stages = stage_layers(layout, model);
   if (stage < 0 || stage >= static_cast<int>(stages.size())) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -190,8 +204,20 @@ WeightPlan weights_on_rank(const ModelConfig& model, const WeightScheme& scheme,
   if (last && with_mtp) {
     for (const WeightPart& part : mtp_weights(model)) ledger.add(part);
   }
+  return ledger;
+}
+
+}  // namespace
+
+std::int64_t weight_bytes_on_rank(const ModelConfig& model, const WeightScheme& scheme, const Layout& layout,
+                                  int stage, const EngineRules& engine, bool with_mtp) {
+  return plus(ledger_of(model, scheme, layout, stage, with_mtp).bytes(), rope_bytes(model, engine));
+}
+
+WeightPlan weights_on_rank(const ModelConfig& model, const WeightScheme& scheme, const Layout& layout,
+                           int stage, const EngineRules& engine, bool with_mtp) {
   WeightPlan plan;
-  ledger.write_to(plan);
+  ledger_of(model, scheme, layout, stage, with_mtp).write_to(plan);
   plan.lines.push_back(rope_table(model, engine));
   plan.bytes = plus(plan.bytes, std::get<std::int64_t>(plan.lines.back().value));
   plan.gaps = weight_gaps(model);

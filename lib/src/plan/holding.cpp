@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/holding.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "mla/error.hpp"
+#include "plan/arithmetic.hpp"
+#include "plan/plan_request.hpp"
+
+namespace mla::capacity {
+namespace {
+
+PlanRequest checked(const ModelConfig& model, const PlanRequest& request) {
+  check(request);
+  validate(request.layout, model, request.engine);
+  return completed(model, request);
+}
+
+}  // namespace
+
+Holding::Holding(const ModelConfig& model, const PlanRequest& request)
+    : model_(model),
+      request_(checked(model, request)),
+      inputs_(pool_inputs(model, request_)),
+      stages_(plan_stages(model, request_, inputs_, Words::kNone)) {
+  if (stages_[limiting_stage(stages_)].pools.pools.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{} has no layer that keeps a cache: there is nothing to plan", model.name));
+  }
+}
+
+const Stage& Holding::deciding(std::int64_t context) {
+  for (Stage& stage : stages_) stage.plan.sequences = sequences_of(inputs_, stage.pools, context);
+  return stages_[limiting_stage(stages_)];
+}
+
+std::int64_t Holding::sequences(std::int64_t context) {
+  return times(deciding(context).plan.sequences, request_.layout.dp);
+}
+
+std::int64_t Holding::longest_context() {
+  return longest_of(inputs_, deciding(request_.context).pools,
+                    std::max(request_.context, model_.max_position));
+}
+
+}  // namespace mla::capacity

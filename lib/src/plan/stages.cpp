@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/stages.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "mla/error.hpp"
+#include "plan/arithmetic.hpp"
+#include "plan/checkpoint.hpp"
+#include "plan/runtime.hpp"
+#include "plan/weight_parts.hpp"
+
+namespace mla::capacity {
+namespace {
+
+constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
+
+[[noreturn]] void refuse(const std::string& sentence, const std::string& hint = {}) {
+  throw Error(ErrorCode::kInvalidArgument, sentence, hint);
+}
+
+void in_range(const char* what, std::int64_t value, std::int64_t low, std::int64_t high) {
+  if (value < low || value > high) refuse(fmt::format("{} {} is not in {}..{}", what, value, low, high));
+}
+
+/// What weights and runtime leave for the cache on a rank of a stage.
+std::int64_t cache_budget(const PlanRequest& request, std::int64_t weights, const RuntimeBytes& runtime) {
+  const double utilization = *request.utilization;
+  const std::int64_t inside = request.engine.runtime_outside_share
+                                  ? runtime.other
+                                  : plus(plus(runtime.activations, runtime.graphs), runtime.other);
+  if (request.engine.budget == Budget::kShareOfFree) {
+    const std::int64_t free = request.gpu_memory_bytes - weights - inside;
+    return free > 0 ? share_of(utilization, free) : free;
+  }
+  return share_of(utilization, request.gpu_memory_bytes) - weights - inside;
+}
+
+StagePlan weigh_stage(const ModelConfig& model, const PlanRequest& request, const RuntimeBytes& runtime,
+                      int index, StageLayers layers, Words words) {
+  StagePlan stage;
+  stage.layers = layers;
+  if (words == Words::kAll || !request.weight_scales.empty()) {
+    stage.weights =
+        weights_on_rank(model, request.weights, request.layout, index, request.engine, request.with_mtp);
+    apply_scales(stage.weights, request.weight_scales);
+  } else if (!request.weight_bytes) {
+    stage.weights.bytes =
+        weight_bytes_on_rank(model, request.weights, request.layout, index, request.engine, request.with_mtp);
+  }
+  stage.weight_bytes = request.weight_bytes.value_or(stage.weights.bytes);
+  stage.runtime = runtime.lines;
+  stage.runtime_bytes = plus(plus(runtime.activations, runtime.graphs), runtime.other);
+  stage.cache_budget = cache_budget(request, stage.weight_bytes, runtime);
+  if (!request.cache_bytes.empty()) {
+    const std::size_t at = request.cache_bytes.size() == 1 ? 0 : static_cast<std::size_t>(index);
+    stage.cache_budget = request.cache_bytes[at];
+  }
+  return stage;
+}
+
+}  // namespace
+
+void check(const PlanRequest& request) {
+  constexpr std::int64_t kMostMemory = std::int64_t{1} << 50;
+  in_range("memory of a GPU (bytes)", request.gpu_memory_bytes, 1, kMostMemory);
+  in_range("block size", request.block, 0, 1 << 20);
+  in_range("context", request.context, 0, kMostTokens);
+  in_range("concurrency", request.concurrency, 0, kMostTokens);
+  in_range("batched tokens", request.max_batched_tokens, 1, kMostTokens);
+  in_range("sequences of a batch", request.max_sequences, 1, kMostTokens);
+  in_range("drafted tokens", request.speculative_tokens, 0, 1024);
+  in_range("micro-batch", request.micro_batch, 1, kMostTokens);
+  in_range("sequences of a window", request.window_sequences, 1, kMostTokens);
+  for (const auto& bytes :
+       {request.weight_bytes, request.runtime.activations, request.runtime.graphs, request.runtime.other}) {
+    if (bytes) in_range("bytes given", *bytes, 0, kMostMemory);
+  }
+  for (const std::int64_t bytes : request.cache_bytes) in_range("cache bytes given", bytes, 0, kMostMemory);
+  const std::size_t budgets = request.cache_bytes.size();
+  if (budgets > 1 && budgets != static_cast<std::size_t>(request.layout.pp)) {
+    refuse(fmt::format("{} cache budgets are given for {} pipeline stage{}", budgets, request.layout.pp,
+                       request.layout.pp == 1 ? "" : "s"));
+  }
+  const double utilization = request.utilization.value_or(request.engine.utilization);
+  if (!(utilization > 0) || utilization > 1) {
+    refuse(fmt::format("utilization {} is not above 0 and at most 1", utilization));
+  }
+}
+
+std::int64_t share_of(double part, std::int64_t whole) {
+  return static_cast<std::int64_t>(std::floor(part * static_cast<double>(whole)));
+}
+
+std::vector<Stage> plan_stages(const ModelConfig& model, const PlanRequest& request, const PoolInputs& inputs,
+                               Words words) {
+  const RuntimeBytes runtime = runtime_bytes(model, request);
+  const std::vector<StageLayers> ranges = stage_layers(request.layout, model);
+  std::vector<PoolSet> pools = pool_geometries(inputs);
+  std::vector<Stage> stages;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    Stage stage{.plan = weigh_stage(model, request, runtime, static_cast<int>(i), ranges[i], words),
+                .pools = std::move(pools[i])};
+    fill(stage.pools, inputs, stage.plan.cache_budget, request.context);
+    stage.plan.sequences = sequences_of(inputs, stage.pools, request.context);
+    stages.push_back(std::move(stage));
+  }
+  return stages;
+}
+
+std::size_t limiting_stage(const std::vector<Stage>& stages) {
+  std::size_t limiting = 0;
+  for (std::size_t i = 1; i < stages.size(); ++i) {
+    const PoolSet& a = stages[i].pools;
+    const PoolSet& b = stages[limiting].pools;
+    const bool fewer = a.fluid || a.pools.empty() || b.pools.empty()
+                           ? stages[i].plan.sequences < stages[limiting].plan.sequences
+                           : a.pools.front().blocks < b.pools.front().blocks;
+    if (fewer) limiting = i;
+  }
+  return limiting;
+}
+
+}  // namespace mla::capacity
