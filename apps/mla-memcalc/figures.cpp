@@ -119,8 +119,8 @@ std::vector<Layout> rival_layouts(const Question& question, std::int64_t gpus) {
   replicas.ep = capacity::default_expert_ranks(question.model, replicas);
   std::vector<Layout> rivals;
   for (const Layout& layout : {Layout{.tp = n}, Layout{.tp = n, .dcp = n}, replicas}) {
-    if (layout.tp > question.gpus_per_node || (layout.tp > 1 && !question.request.engine.splits_heads))
-      continue;
+    const bool crosses = !capacity::crossing(layout, question.gpus_per_node).empty();
+    if (crosses || (layout.tp > 1 && !question.request.engine.splits_heads)) continue;
     try {
       validate(layout, question.model, question.request.engine);
       if (std::ranges::find(rivals, layout) == rivals.end()) rivals.push_back(layout);

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "../common/options.hpp"
 #include "core/text.hpp"
 #include "mla/error.hpp"
@@ -129,9 +132,12 @@ void add_plot(CLI::App& app, Options& options, const char* what) {
 CLI::App& command(CLI::App& root, Options& options, Command id, const char* name, const char* summary,
                   const char* yes, const char* no, std::vector<std::string> examples) {
   CLI::App& app = *root.add_subcommand(name, summary);
+  constexpr Command kDrawing[] = {Command::kPlan, Command::kCompare, Command::kSweep, Command::kSavings,
+                                  Command::kTable};
+  const bool draws = std::ranges::find(kDrawing, id) != std::end(kDrawing);
   cli::set_exit_codes(
-      app, fmt::format("0 {}{}{}, 2 usage or bad input, 3 no gnuplot to draw with, 4 internal error", yes,
-                       *no == '\0' ? "" : ", 1 ", no));
+      app, fmt::format("0 {}{}{}, 2 usage or bad input, {}4 internal error", yes, *no == '\0' ? "" : ", 1 ",
+                       no, draws ? "3 no gnuplot to draw with, " : ""));
   app.callback([&options, id] { options.command = id; });
   cli::set_examples(app, std::move(examples));
   return app;

@@ -185,11 +185,9 @@ void read_layout(Question& question, const RequestOptions& options) {
                        counted(layout.gpus(), "GPU"), question.gpus),
            "leave one of them out and it follows from the others");
   }
-  if (layout.tp > question.gpus_per_node) {
-    refuse(fmt::format("tp {} is more than the {} of a node: tp stays inside one", layout.tp,
-                       counted(question.gpus_per_node, "GPU")),
-           fmt::format("use --pp or --dp between nodes, or --gpus-per-node {} if such a node is one",
-                       layout.tp));
+  if (const std::string why = capacity::crossing(layout, question.gpus_per_node); !why.empty()) {
+    refuse(why, fmt::format("use --pp or --dp between nodes, or --gpus-per-node {} if such a node is one",
+                            layout.tp));
   }
   layout.ep = options.ep.empty() ? capacity::default_expert_ranks(question.model, layout)
                                  : size_of_flag(options.ep, "--ep", 0);

@@ -47,7 +47,8 @@ Solution solve_context(const Question& question) {
   MemoryPlan plan = plan_memory(question.model, request);
   if (best.answer < 1) {
     return {false,
-            fmt::format("{}: {} at no context", at_layout(question, best.layout), wanted_fits(question)),
+            fmt::format("{}: {} at no context{}", at_layout(question, best.layout), wanted_fits(question),
+                        plan.binding == capacity::Binding::kWeights ? ": the weights alone do not fit" : ""),
             best.answer, std::move(plan)};
   }
   const bool model_limit = best.answer == question.model.max_position;

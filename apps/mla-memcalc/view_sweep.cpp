@@ -87,11 +87,8 @@ class Layouts {
           throw Error(ErrorCode::kInvalidArgument, fmt::format("{} takes {}, not {}", to_text(layout),
                                                                counted(layout.gpus(), "GPU"), question.gpus));
         }
-        if (layout.tp > question.gpus_per_node) {
-          throw Error(ErrorCode::kInvalidArgument,
-                      fmt::format("tp {} is more than the {} of a node", layout.tp,
-                                  counted(question.gpus_per_node, "GPU")));
-        }
+        if (const std::string why = capacity::crossing(layout, question.gpus_per_node); !why.empty())
+          throw Error(ErrorCode::kInvalidArgument, why);
         plan_one(table, question, layout);
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kInvalidArgument) throw;

@@ -179,6 +179,12 @@ TEST_F(MemcalcNewcomer, TensorParallelismStaysInsideANode) {
   expect_has(
       out_of({"sweep", "deepseek-v3", "--gpu", "h200", "--gpus", "16", "--layout", "tp16,dp16", "-o", "csv"}),
       "tp 16 is more than the 8 GPUs of a node");
+  // 96 heads can be split by six, but nodes of eight cannot.
+  refused({"plan", "kimi-k3", "--gpu", "h200", "--gpus", "42", "--pp", "7", "--tp", "6"},
+          {"tp 6 does not divide the 8 GPUs of a node"});
+  expect_lacks(
+      out_of({"compare", "kimi-k3", "--gpu", "h200", "--gpus", "48", "--context", "64k", "--top", "0"}),
+      "TP6");
   expect_lacks(out_of({"compare", "deepseek-v3", "--gpu", "h200", "--gpus", "16", "--gpus-per-node", "4",
                        "--top", "0"}),
                "TP8");
@@ -383,6 +389,13 @@ TEST_F(MemcalcNewcomer, OneIsSingular) {
   expect_has(
       lines(out_of({"solve", "llama-3.1-8b", "--gpu", "h200", "--context", "8k", "--for", "gpus"})).at(0),
       "1 x NVIDIA H200 SXM 141 GB (TP1), which holds ");
+}
+
+TEST_F(MemcalcNewcomer, AGivenBudgetOfNothingIsNotTheWeightsFault) {
+  const std::string plan =
+      out_of({"plan", "llama-3.1-8b", "--gpu", "h200", "--context", "8k", "--kv-memory", "0GiB"}, 1);
+  expect_has(lines(plan).at(0), "not one such sequence fits; the longest is 0 tokens");
+  expect_lacks(plan, "does not fit. Weights");
 }
 
 TEST_F(MemcalcNewcomer, ComparesExtraRanksAreExplained) {

@@ -19,8 +19,9 @@ namespace mla::capacity {
 namespace {
 
 Binding binding_of(const MemoryPlan& plan, const PlanRequest& request) {
+  const bool weighed = request.cache_bytes.empty();  // else the budget was given, whatever the weights are
   for (const StagePlan& stage : plan.stages) {
-    if (stage.cache_budget <= 0) return Binding::kWeights;
+    if (weighed && stage.cache_budget <= 0) return Binding::kWeights;
   }
   if (plan.sequences == 0) return Binding::kSequence;
   if (request.concurrency > 0 && plan.sequences >= request.concurrency) return Binding::kNothing;

@@ -47,17 +47,19 @@ Layout with_replicas(Layout shape, int dp, const ModelConfig& model, const Engin
   return shape;
 }
 
-/// Fewest replicas of `shape`, at most `most`, that hold what is wanted; 0 if none do. More replicas never hold less: experts
-/// and caches only spread further. One GPU alone is the exception, as it needs no memory for communication.
+/// Fewest replicas of `shape`, at most `most`, that hold what is wanted; 0 if none do. More replicas never hold
+/// less: experts and caches only spread further. One GPU alone is the exception, as it needs no memory for
+/// communication.
 int fewest_replicas(const ModelConfig& model, const PlanRequest& request, const Layout& shape, int most) {
   const auto holds = [&](int dp) {
     const Layout layout = with_replicas(shape, dp, model, request.engine);
     return possible(layout, model, request.engine) && enough(model, in_layout(request, layout));
   };
+  if (!request.engine.replicas) most = std::min(most, 1);
   if (most < 1) return 0;
-  if (holds(1)) return 1;
-  if (!request.engine.replicas || most == 1 || !holds(most)) return 0;
-  int low = 2;
+  if (shape.tp * shape.pp == 1 && holds(1)) return 1;
+  if (!holds(most)) return 0;
+  int low = 1;
   int high = most;
   while (low < high) {
     const int middle = low + (high - low) / 2;
@@ -78,6 +80,19 @@ int default_expert_ranks(const ModelConfig& model, const Layout& layout) {
   return spread ? ranks : 0;
 }
 
+std::string crossing(const Layout& layout, int gpus_per_node) {
+  if (layout.tp > gpus_per_node) {
+    return fmt::format("tp {} is more than the {} GPU{} of a node: tp stays inside one", layout.tp,
+                       gpus_per_node, gpus_per_node == 1 ? "" : "s");
+  }
+  if (layout.gpus() > gpus_per_node && gpus_per_node % layout.tp != 0) {
+    return fmt::format(
+        "tp {} does not divide the {} GPUs of a node: of {} GPUs some tp groups would lie in two", layout.tp,
+        gpus_per_node, layout.gpus());
+  }
+  return {};
+}
+
 std::vector<Layout> possible_layouts(const ModelConfig& model, const EngineRules& engine, int gpus,
                                      const LayoutSpace& space) {
   if (gpus < 1) throw Error(ErrorCode::kInvalidArgument, fmt::format("{} GPUs: at least 1 is needed", gpus));
@@ -89,7 +104,7 @@ std::vector<Layout> possible_layouts(const ModelConfig& model, const EngineRules
     for (int tp = 1; tp <= std::min(gpus / pp, widest); ++tp) {
       if (gpus / pp % tp != 0) continue;
       const Layout layout = with_replicas({.tp = tp, .pp = pp}, gpus / pp / tp, model, engine);
-      if (!possible(layout, model, engine)) continue;
+      if (!crossing(layout, space.gpus_per_node).empty() || !possible(layout, model, engine)) continue;
       layouts.push_back(layout);
       if (space.context_parallel) add_context_parallel(layouts, layout, model, engine);
     }
@@ -182,7 +197,9 @@ std::optional<GpuAnswer> fewest_gpus(const ModelConfig& model, const PlanRequest
   int best = limit + 1;
   for (const Layout& shape : shapes) {
     const int size = shape.tp * shape.pp;
-    const int replicas = fewest_replicas(model, request, shape, (best - 1) / size);
+    int most = (best - 1) / size;
+    if (space.gpus_per_node % shape.tp != 0) most = std::min(most, space.gpus_per_node / size);
+    const int replicas = fewest_replicas(model, request, shape, most);
     if (replicas > 0) best = replicas * size;
   }
   if (best > limit) return std::nullopt;

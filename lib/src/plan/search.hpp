@@ -21,6 +21,8 @@ struct LayoutSpace {
   bool pipeline = true;          ///< pp > 1 too
   bool context_parallel = true;  ///< dcp > 1 too
 };
+/// Why a tp group of the layout would cross nodes; empty if none does.
+[[nodiscard]] MLA_EXPORT std::string crossing(const Layout& layout, int gpus_per_node);
 /// Layouts of exactly `gpus` GPUs that the model can have in this engine; experts are spread whole wherever there
 /// are replicas.
 [[nodiscard]] MLA_EXPORT std::vector<Layout> possible_layouts(const ModelConfig& model,
