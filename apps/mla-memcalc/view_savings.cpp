@@ -106,14 +106,17 @@ std::string engine_note(const capacity::EngineRules& engine) {
   return {};
 }
 
-/// What the engine itself stores, in whole blocks.
+/// What the engine itself stores; empty without an engine.
 std::string engine_memory(const Savings& savings, const capacity::EngineRules& engine) {
+  if (engine.name == "none") return {};
   if (savings.engine_bytes == 0) return fmt::format("memory in {}: it takes no such block", engine.name);
+  constexpr double kShown = 0.05;  // of a per cent
   const auto bytes = static_cast<double>(savings.engine_bytes);
-  const double full = savings.full_bytes;
-  return fmt::format("memory in {}: {} a sequence in whole blocks, which {}{}", engine.name, size(bytes),
-                     std::abs(saved(bytes, full)) < 0.05 ? "saves nothing" : saves(bytes, full),
-                     saved(bytes, full) >= 0.05 ? " of a full cache" : "");
+  const double percent = saved(bytes, savings.full_bytes);
+  return fmt::format("memory in {}: {} a sequence in whole blocks, {}", engine.name, size(bytes),
+                     std::abs(percent) < kShown ? "as much as a full cache"
+                     : percent > 0              ? fmt::format("which saves {:.1f} % of a full cache", percent)
+                                                : fmt::format("{:.1f} % more than a full cache", -percent));
 }
 
 }  // namespace
@@ -130,7 +133,8 @@ Answer savings_answer(const Options& options) {
                   model.title, length_text(request.context), request.format.name, size(savings.read_bytes),
                   size(savings.full_read_bytes), saves(savings.read_bytes, savings.full_read_bytes),
                   savings.read_bytes < savings.full_read_bytes ? " of the reads" : ""));
-  document.headline.push_back(engine_memory(savings, request.engine));
+  if (std::string engine = engine_memory(savings, request.engine); !engine.empty())
+    document.headline.push_back(std::move(engine));
   document.headline.push_back(fmt::format(
       "memory: a full cache stores {} and saves nothing; a ring cache would store {}, which {}{}",
       size(savings.full_bytes), size(savings.ring_bytes), saves(savings.ring_bytes, savings.full_bytes),

@@ -103,6 +103,8 @@ TEST_F(MemcalcNewcomer, WhatIsGuessedIsSaid) {
   const std::string quantised = config_with({{"quantization_config", R"({"quant_method": "aqlm"})"}});
   expect_has(plan_of(quantised), "warning: weights: quantization 'aqlm' cannot be read (known are fp8,");
   expect_lacks(plan_of(quantised, {"--weights", "int4"}), "aqlm");
+  expect_has(plan_of(config_with({{"intermediate_size", ""}})),
+             "warning: weights: no intermediate_size in the config");
   const std::string wordless = config_with({{"vocab_size", ""}});
   expect_has(plan_of(wordless), "warning: weights: no vocab_size in the config");
   expect_lacks(plan_of(wordless, {"--weight-bytes", "1GiB"}), "vocab_size");
@@ -251,6 +253,10 @@ TEST_F(MemcalcNewcomer, SavingsBeginWithTheEnginesOwnNumber) {
   const std::vector<std::string> said = lines(out_of({"savings", "gemma-3-27b", "--context", "32k"}));
   expect_has(said.at(1),
              "memory in vllm: 6.73 GiB a sequence in whole blocks, which saves 56.6 % of a full cache");
+  // Kimi-Linear's groups of layers are padded: 18 blocks and 3 states of 15,482,880 B, 310 MiB.
+  expect_has(lines(out_of({"savings", "kimi-linear", "--context", "32k"})).at(1),
+             "310 MiB a sequence in whole blocks, 5.7 % more than a full cache");
+  expect_lacks(out_of({"savings", "gemma-3-27b", "--engine", "none"}), "memory in none");
   // llama.cpp keeps window + micro-batch cells: 1,024 + 512 of 32,768 in 52 layers.
   // 16 x 256 x 2 B x (52 x 1,536 + 10 x 32,768) = 3.11 GiB.
   expect_has(lines(out_of({"savings", "gemma-3-27b", "--context", "32k", "--engine", "llama.cpp"})).at(1),
@@ -303,6 +309,8 @@ TEST_F(MemcalcNewcomer, FlagsThatContradict) {
   refuse({"--gpu", "h100-sxm"}, {"--gpu is given 2 times, but takes one value"});
   refuse({"--tp", "2", "--pp", "2", "--dp", "1"}, {"tp 2 x dp 1 x pp 2 are 4 GPUs, but --gpus is 8"});
   refuse({"--tp", "1", "--pp", "1", "--dp", "1"}, {"are 1 GPU, but --gpus is 8"});
+  refuse({"--kv-memory", "1GiB,2GiB"},
+         {"2 cache budgets are given for 1 pipeline stage", "as many as --pp says"});
   refuse({"--context"}, {"--context needs a value: COUNT"});
   refuse({"--context", "--mtp"}, {"--context needs a value, but is followed by '--mtp'"});
   refused({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "-1"},

@@ -98,7 +98,7 @@ TEST_F(MemcalcQuestions, TheFirstLinesAnswer) {
   const std::vector<std::string> savings =
       lines(memcalc({"savings", "deepseek-v3", "--context", "128k", "--window", "4k", "--sink", "128"}).out);
   expect_has(savings.at(0), "which saves 96.8 % of the reads");  // 4,224 of 131,072
-  expect_has(savings.at(1), "memory in vllm: 8.58 GiB a sequence in whole blocks, which saves nothing");
+  expect_has(savings.at(1), "memory in vllm: 8.58 GiB a sequence in whole blocks, as much as a full cache");
   expect_has(savings.at(2),
              "a full cache stores 8.58 GiB and saves nothing; a ring cache would store 283 MiB");
 

@@ -83,7 +83,8 @@ void check(const PlanRequest& request) {
   const std::size_t budgets = request.cache_bytes.size();
   if (budgets > 1 && budgets != static_cast<std::size_t>(request.layout.pp)) {
     refuse(fmt::format("{} cache budgets are given for {} pipeline stage{}", budgets, request.layout.pp,
-                       request.layout.pp == 1 ? "" : "s"));
+                       request.layout.pp == 1 ? "" : "s"),
+           "give one for all stages, or as many as --pp says");
   }
   const double utilization = request.utilization.value_or(request.engine.utilization);
   if (!(utilization > 0) || utilization > 1) {

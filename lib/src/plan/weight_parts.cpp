@@ -325,6 +325,11 @@ std::vector<std::string> weight_gaps(const ModelConfig& model) {
   if (model.vocab_size == 0) {
     gaps.emplace_back("no vocab_size in the config: embedding, head and logits are not counted");
   }
+  if (std::ranges::any_of(model.ffn, [](const LayerFfn& ffn) {
+        return ffn.dense_count > 0 && ffn.dense_intermediate_size == 0;
+      })) {
+    gaps.emplace_back("no intermediate_size in the config: dense feed-forward parts are not counted");
+  }
   if (model.ffn.empty()) gaps.emplace_back("the feed-forward layers are not described");
   const bool recurrent = model.count(AttentionKind::kRecurrent) > 0;
   if (recurrent && !model.recurrent) gaps.emplace_back("the recurrent layers' widths are not described");
