@@ -33,78 +33,97 @@ class Given {
   std::vector<std::string> names_;
 };
 
-}  // namespace
+using Sentences = std::vector<std::string>;
 
-std::vector<std::string> idle_flags(const RequestOptions& options, const Question& question) {
+void say(Sentences& out, const Given& given, const std::string& why) {
+  if (given.any()) out.push_back(fmt::format("{} {} nothing here: {}", given.text(), given.verb(), why));
+}
+
+bool has_windows(const ModelConfig& model) {
+  return std::ranges::any_of(model.layers, [](const LayerCache& layer) { return layer.window > 0; });
+}
+
+/// Parts of the memory of a GPU that another flag has settled.
+void memory_flags(Sentences& out, const RequestOptions& options, const Question& question) {
+  const capacity::EngineRules& engine = question.request.engine;
+  if (!options.cache_bytes.empty()) {
+    return say(out,
+               Given()
+                   .flag("--utilization", !options.utilization.empty())
+                   .flag("--weights", !options.weights.empty())
+                   .flag("--expert-weights", !options.expert_weights.empty())
+                   .flag("--weight-bytes", !options.weight_bytes.empty())
+                   .flag("--safetensors-index", !options.index.empty())
+                   .flag("--activations", !options.activations.empty())
+                   .flag("--graphs", !options.graphs.empty())
+                   .flag("--non-torch", !options.other.empty()),
+               "--kv-memory is the cache's budget already");
+  }
+  if (!options.weight_bytes.empty()) {
+    say(out,
+        Given()
+            .flag("--weights", !options.weights.empty())
+            .flag("--expert-weights", !options.expert_weights.empty()),
+        "--weight-bytes is their size already");
+  }
+  if (engine.runtime_outside_share) {
+    say(out,
+        Given().flag("--activations", !options.activations.empty()).flag("--graphs", !options.graphs.empty()),
+        fmt::format("{} keeps them outside the share of --utilization", engine.name));
+  }
+  const bool chunks = has_windows(question.model) && engine.window == WindowRule::kWithChunk;
+  if (!options.activations.empty() && !chunks) {
+    say(out, Given().flag("--batched-tokens", options.batched_tokens != RequestOptions().batched_tokens),
+        "--activations is the memory of such a step already");
+  }
+}
+
+/// Whether every layer keeps one latent row and nothing else.
+bool latent_rows_alone(const ModelConfig& model, const capacity::EngineRules& engine) {
+  return caches_latent(model, engine) && stored_mla(model, engine).storage == capacity::MlaStorage::kLatent &&
+         std::ranges::all_of(model.layers,
+                             [](const LayerCache& layer) { return layer.kind == AttentionKind::kMla; });
+}
+
+/// What the model or its engine does not have.
+void model_flags(Sentences& out, const RequestOptions& options, const Question& question) {
   const RequestOptions usual;
   const ModelConfig& model = question.model;
   const capacity::EngineRules& engine = question.request.engine;
-  std::vector<std::string> out;
-  const auto say = [&](const Given& given, const std::string& why) {
-    if (given.any()) out.push_back(fmt::format("{} {} nothing here: {}", given.text(), given.verb(), why));
+  const auto absent = [&](const char* flag, bool given, const char* what) {
+    say(out, Given().flag(flag, given), fmt::format("{} has no {}", model.name, what));
   };
+  if (!model.moe) absent("--expert-weights", !options.expert_weights.empty(), "routed experts");
+  if (!model.mla) absent("--mla-storage", !options.mla_storage.empty(), "MLA layers");
+  if (model.num_mtp_layers == 0) absent("--mtp", options.mtp, "prediction layers");
+  if (latent_rows_alone(model, engine))
+    say(out, Given().flag("--cache-v", !options.cache_v.empty()), "a latent row is K and V in one");
   const bool shared = engine.pools == PoolKind::kSharedBlocks;
-  const bool states = shared && model.count(AttentionKind::kRecurrent) > 0;
-  const bool windows = std::ranges::any_of(model.layers, [](const LayerCache& l) { return l.window > 0; });
-  const bool chunks = windows && engine.window == WindowRule::kWithChunk;
-
-  if (!options.cache_bytes.empty()) {
-    say(Given()
-            .flag("--utilization", !options.utilization.empty())
-            .flag("--weights", !options.weights.empty())
-            .flag("--expert-weights", !options.expert_weights.empty())
-            .flag("--weight-bytes", !options.weight_bytes.empty())
-            .flag("--safetensors-index", !options.index.empty())
-            .flag("--activations", !options.activations.empty())
-            .flag("--graphs", !options.graphs.empty())
-            .flag("--non-torch", !options.other.empty()),
-        "--kv-memory is the cache's budget already");
-  } else {
-    if (!options.weight_bytes.empty()) {
-      say(Given()
-              .flag("--weights", !options.weights.empty())
-              .flag("--expert-weights", !options.expert_weights.empty()),
-          "--weight-bytes is their size already");
-    }
-    if (engine.runtime_outside_share) {
-      say(Given()
-              .flag("--activations", !options.activations.empty())
-              .flag("--graphs", !options.graphs.empty()),
-          fmt::format("{} keeps them outside the share of --utilization", engine.name));
-    }
-    if (!options.activations.empty() && !chunks) {
-      say(Given().flag("--batched-tokens", options.batched_tokens != usual.batched_tokens),
-          "--activations is the memory of such a step already");
-    }
-  }
-  if (!model.moe)
-    say(Given().flag("--expert-weights", !options.expert_weights.empty()),
-        fmt::format("{} has no routed experts", model.name));
-  if (!model.mla)
-    say(Given().flag("--mla-storage", !options.mla_storage.empty()),
-        fmt::format("{} has no MLA layers", model.name));
-  if (model.mla && caches_latent(model, engine) &&
-      stored_mla(model, engine).storage == capacity::MlaStorage::kLatent &&
-      model.count(AttentionKind::kMla) ==
-          static_cast<int>(std::ranges::count_if(model.layers, [](const LayerCache& l) { return !l.mtp; }))) {
-    say(Given().flag("--cache-v", !options.cache_v.empty()), "a latent row is K and V in one");
-  }
-  if (model.num_mtp_layers == 0)
-    say(Given().flag("--mtp", options.mtp), fmt::format("{} has no prediction layers", model.name));
-  if (!states) {
-    say(Given()
+  if (!shared || model.count(AttentionKind::kRecurrent) == 0) {
+    say(out,
+        Given()
             .flag("--state-blocks", options.state_blocks != usual.state_blocks)
             .flag("--speculative-tokens", !options.speculative.empty()),
         shared ? fmt::format("{} has no recurrent layers", model.name)
                : fmt::format("{} does not keep states in its blocks", engine.name));
   }
+  const bool windows = has_windows(model);
   if (!windows || engine.window != WindowRule::kWithBatch) {
-    say(Given()
+    say(out,
+        Given()
             .flag("--micro-batch", options.micro_batch != usual.micro_batch)
             .flag("--window-sequences", options.window_sequences != usual.window_sequences),
         windows ? fmt::format("{} does not size windows by them", engine.name)
                 : fmt::format("{} has no window layers", model.name));
   }
+}
+
+}  // namespace
+
+std::vector<std::string> idle_flags(const RequestOptions& options, const Question& question) {
+  Sentences out;
+  memory_flags(out, options, question);
+  model_flags(out, options, question);
   return out;
 }
 

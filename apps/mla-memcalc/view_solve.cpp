@@ -94,8 +94,11 @@ Solution solve_gpus(const Question& question) {
                               : std::string();
   return {
       false,
-      fmt::format("{}: no number up to {} of {} holds {} of {} tokens{}", question.model.title,
-                  report::with_thousands(kMostGpus), question.gpu_title, wanted_text(question), tokens, how),
+      fmt::format("{}: no number up to {} of {} holds {} of {} tokens{}{}", question.model.title,
+                  report::with_thousands(kMostGpus), question.gpu_title, wanted_text(question), tokens, how,
+                  question.request.engine.replicas
+                      ? ""
+                      : fmt::format(" in one {}, which has no replicas", question.request.engine.name)),
       Cell(), plan_memory(question.model, request)};
 }
 

@@ -157,6 +157,11 @@ TEST_F(MemcalcNewcomer, LlamaCppHasNoReplicasNorExpertRanksNorFp8Weights) {
   expect_has(
       out_of({"sweep", "deepseek-v3", "llama-3.1-8b", "--gpu", "h200", "--engine", "llama.cpp", "-o", "csv"}),
       "does not load");
+  expect_has(lines(out_of({"solve", "llama-3.1-8b", "--gpu", "l4", "--engine", "llama.cpp", "--context", "8k",
+                           "--concurrency", "1000", "--for", "gpus"},
+                          1))
+                 .at(0),
+             "in one llama.cpp, which has no replicas");
   // What would help is in its own formats.
   const RunResult large =
       memcalc({"plan", "llama-3.1-70b", "--gpu", "a100-80gb", "--engine", "llama.cpp", "--context", "8k"});
