@@ -127,6 +127,18 @@ TEST(ModelQuantization, OtherMethods) {
   EXPECT_EQ(novel.method, "novel");
 }
 
+TEST(ModelQuantization, WhatIsNoObjectIsSaid) {
+  for (const char* value : {"[]", "\"awq\"", "4"}) {
+    const mla::ModelConfig model =
+        mla::parse_model(mla_config().with("quantization_config", value).text(), "config.json");
+    EXPECT_FALSE(model.quantization_config.has_value());
+    ASSERT_EQ(model.warnings.size(), 1U) << value;
+    EXPECT_NE(model.warnings[0].find("quantization_config is "), std::string::npos) << model.warnings[0];
+  }
+  EXPECT_TRUE(mla::parse_model(mla_config().with("quantization_config", "null").text(), "config.json")
+                  .warnings.empty());
+}
+
 TEST(ModelQuantization, ExpertsOfV4) {
   const mla::ModelConfig model = mla::load_model("deepseek-v4-flash");
   ASSERT_TRUE(model.quantization_config.has_value());

@@ -214,7 +214,14 @@ void read_quantization(Reading& reading) {
     for (const char* key : {"quantization_config", "compression_config", "quantization"}) {
       if (model.quantization_config) break;
       const json::Value* value = part->get(key);
-      if (value == nullptr || value->get_if<json::Object>() == nullptr) continue;
+      if (value == nullptr || value->is_null()) continue;
+      if (value->get_if<json::Object>() == nullptr) {
+        const std::string said =
+            fmt::format("{} is {}, not an object: it is not read, and weights count as unquantised",
+                        part->path(key), json::describe(*value));
+        if (std::ranges::find(model.warnings, said) == model.warnings.end()) model.warnings.push_back(said);
+        continue;
+      }
       model.quantization_config = read_block(reading, *part->nested(key));
     }
   }
