@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
 #include "figures.hpp"
 #include "options.hpp"
 #include "program.hpp"
@@ -16,6 +18,12 @@ int run(const mla::memcalc::Options& options) {
   answer.document.command = options.command_line;
   if (answer.plain_text.empty()) {
     mla::cli::print(answer.document, options.output);
+    // Rows have no place for sentences.
+    if (options.output.format == mla::report::Format::kCsv) {
+      for (const std::string& note : answer.document.notes) {
+        if (note.starts_with("warning: ")) std::fputs(("mla-memcalc: " + note + "\n").c_str(), stderr);
+      }
+    }
   } else {
     mla::cli::write_stdout(answer.plain_text);
   }

@@ -380,6 +380,15 @@ TEST_F(MemcalcNewcomer, ASweepInWhichNothingFitsIsExitOne) {
   EXPECT_NE(out_of({"sweep", "deepseek-v3", "--gpu", "l4,h200", "--gpus", "8", "-o", "csv"}), "");
 }
 
+TEST_F(MemcalcNewcomer, WarningsOfRowsGoToStderr) {
+  const RunResult run = memcalc({"sweep", "minicpm3-4b", "--gpu", "h200", "-o", "csv"});
+  EXPECT_EQ(lines(run.out).size(), 2U);
+  expect_lacks(run.out, "warning");
+  EXPECT_TRUE(run.err.starts_with("mla-memcalc: warning: vllm keeps K and V heads of minicpm3-4b"))
+      << run.err;
+  EXPECT_EQ(memcalc({"sweep", "llama-3.1-8b", "--gpu", "h200", "-o", "csv"}).err, "");
+}
+
 TEST_F(MemcalcNewcomer, HelpSaysWhatExitCodesMean) {
   for (const char* command :
        {"plan", "solve", "compare", "sweep", "savings", "table", "examples", "explain", "check", "list"}) {
