@@ -130,6 +130,12 @@ TEST_F(MemcalcNewcomer, MiniCPM3IsNoLatentCacheOnVllm) {
   // 35,712 B a token: 20 GiB / (64 x 35,712) = 9,395 pages, 128 a sequence.
   expect_has(lines(out_of(sglang)).at(0), "fits 73 sequences");
   expect_has(out_of({"table", "minicpm3-4b"}), "vllm 952,320 B, llama.cpp 793,600 B");
+  // 40 GiB / 15,237,120 B: 2,818 blocks of 16 tokens.
+  const RunResult log = memcalc({"explain", "-", "--model", "minicpm3-4b"},
+                                {.stdin_text = "INFO Available KV cache memory: 40.00 GiB\n"
+                                               "INFO GPU KV cache size: 45,088 tokens\n"});
+  EXPECT_EQ(log.exit_code, 0) << log.out << log.err;
+  expect_has(log.out, "a token takes 62 layers x 40 heads x (96 + 96) x 2 B");
   refused({"plan", "minicpm3-4b", "--gpu", "h200", "--emit-sweep"},
           {"K and V heads of minicpm3-4b", "sglang"});
 }
