@@ -36,10 +36,7 @@ std::string count_text(double value) {
 }
 
 Trial::Trial(const LogReading& log, const ModelConfig& model, const Hypothesis& hypothesis)
-    : log_(log), model_(model), inputs_(hypothesis.inputs(model, log)) {
-  for (int stage = 0; stage < inputs_.layout.pp; ++stage) {
-    sets_.push_back(pool_geometry(inputs_, stage));
-  }
+    : log_(log), model_(model), inputs_(hypothesis.inputs(model, log)), sets_(pool_geometries(inputs_)) {
   for (const LogNumber& number : log.numbers) {
     if (number.kind == LogKind::kBudget) budgets_.push_back(&number);
   }
