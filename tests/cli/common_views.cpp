@@ -17,11 +17,11 @@ using namespace mla::cli;
 using mla::test::run_program;
 
 CommandInfo sample() {
-  CommandInfo root{"mla-x", "mla-x", "does x", {"mla-x run --model a"}, {}, {}};
+  CommandInfo root{"mla-x", "mla-x", "does x", {"mla-x run --model a"}, {}, {}, {}};
   OptionInfo help{{"h"}, {}, "", "General", "Show help", "", "", "", false, false, false};
   OptionInfo hidden{{}, {"man"}, "", "", "", "", "", "", false, false, false};
   root.options = {help, hidden};
-  CommandInfo run{"mla-x run", "run", "runs it", {}, {}, {}};
+  CommandInfo run{"mla-x run", "run", "runs it", {}, {}, {}, {}};
   run.options = {
       {{}, {"model"}, "", "Workload", "Whose widths", "MODEL", "deepseek-v3", "", false, false, true},
       {{"o"}, {"output"}, "", "Output", "It's [a] format: x", "table|json", "table", "", false, false, false},
