@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "mla/random.hpp"
 
@@ -42,12 +43,14 @@ void attend(std::span<const double> q, const std::vector<std::int64_t>& keys, K 
   Real weighted_squares = 0, spread_squares = 0, round_squares = 0;
   for (int d = 0; d < d_v; ++d) {
     Real o = 0, weighted = 0, rounded = 0, spread = 0;
+    std::map<std::int64_t, Real> of_key;  // one that is listed twice is rounded alike twice
     for (std::size_t x = 0; x < keys.size(); ++x) {
       const Real term = score[x] / sum * v(keys[x], d);
       o += term;
       weighted += std::abs(term);
-      rounded += term * term;
+      of_key[keys[x]] += term;
     }
+    for (const auto& [key, term] : of_key) rounded += term * term;
     for (std::size_t x = 0; x < keys.size(); ++x) spread += score[x] / sum * std::abs(v(keys[x], d) - o);
     out[static_cast<std::size_t>(d)] = static_cast<double>(o);
     weighted_squares += weighted * weighted;

@@ -39,8 +39,9 @@ struct RowStats {
   double max_weighted_v = 0;  ///< max over channels of sum_j w_j |v_j|
   double rms_spread = 0;      ///< rms over channels of sum_j w_j |v_j - o|
   double max_spread = 0;      ///< max over channels of sum_j w_j |v_j - o|
-  double rms_p_round = 0;     ///< rms over channels of sqrt(sum_j (w_j v_j)^2): how rounding P spreads
-  double max_p_round = 0;     ///< max over channels of the same
+  double rms_p_round = 0;  ///< rms over channels of sqrt(sum_j (w_j v_j)^2), how rounding P spreads; copies
+                           ///< of one key in an index are one j with the sum of their weights
+  double max_p_round = 0;  ///< max over channels of the same
   double rms_up_round =
       0;  ///< mla_absorbed: rms over channels of sqrt(sum_l (W_UV,vl o_l)^2), o latent; else 0
   double max_up_round = 0;    ///< mla_absorbed: max over channels of the same; else 0
