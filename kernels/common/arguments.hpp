@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "common/params.hpp"
 #include "mla/backend.hpp"
@@ -13,6 +14,13 @@ namespace mla::kernels {
 /// Checks the arguments against the shape (types, widths, missing pointers, scale) and packs them. Throws
 /// kInvalidArgument naming the argument.
 [[nodiscard]] AttentionParams make_params(const AttentionShape& shape, const AttentionArgs& args);
+
+/// For kernels that copy 16 bytes at a time: addresses and strides of q, out and cache are multiples of 16 bytes,
+/// last strides 1. Throws kUnsupported naming the tensor.
+void check_alignment(const AttentionParams& params, const char* backend);
+
+/// A stride of the cache in bytes for kernels that count it in 32 bits. Throws kUnsupported naming `what`.
+[[nodiscard]] std::uint32_t narrow_stride(const char* backend, std::int64_t stride, const char* what);
 
 /// What every plan() checks first. Throws kUnsupported with the sentence of supports(), kDevice if `device`
 /// is only described and so nothing can run on it.

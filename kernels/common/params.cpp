@@ -4,15 +4,13 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
+#include "common/require.hpp"
 #include "mla/error.hpp"
 
 namespace mla::kernels {
 namespace {
-
-[[noreturn]] void refuse(const std::string& message) {
-  throw Error(ErrorCode::kInvalidArgument, message);
-}
 
 void check_tensor(const ConstTensorRef& tensor, const char* name, DType dtype, std::int64_t heads,
                   std::int64_t width) {
@@ -170,6 +168,35 @@ void check_workspace(std::size_t have, std::size_t need, const char* backend) {
   if (have < need) {
     refuse(fmt::format("the workspace given to {} has {} bytes; its plan wants {}", backend, have, need));
   }
+}
+
+void check_alignment(const AttentionParams& params, const char* backend) {
+  const CacheParams& c = params.cache;
+  const auto refuse_unless = [backend](bool fine, const char* what) {
+    if (!fine) {
+      throw Error(
+          ErrorCode::kUnsupported,
+          fmt::format("{}: address and strides of {} must be multiples of 16 bytes, and its last stride 1",
+                      backend, what));
+    }
+  };
+  const auto tensor = [](const TensorParams& t) {
+    const auto size = static_cast<std::int64_t>(size_of(t.dtype));
+    return t.stride_channel == 1 && aligned(t.data, {t.stride_token * size, t.stride_head * size}, 16);
+  };
+  refuse_unless(tensor(params.q), "q");
+  refuse_unless(tensor(params.out), "out");
+  refuse_unless(aligned(c.latent, {c.latent_block_stride, c.latent_row_stride}, 16), "the cache");
+  refuse_unless(params.rope == 0 || aligned(c.rope, {c.rope_block_stride, c.rope_row_stride}, 16),
+                "the cache's rotary part");
+}
+
+std::uint32_t narrow_stride(const char* backend, std::int64_t stride, const char* what) {
+  if (stride < 0 || stride > std::numeric_limits<std::uint32_t>::max()) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{}: {} are {} bytes apart, but may be at most 4 GiB", backend, what, stride));
+  }
+  return static_cast<std::uint32_t>(stride);
 }
 
 }  // namespace mla::kernels

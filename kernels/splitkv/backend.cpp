@@ -12,7 +12,6 @@
 #include "common/arch_table.hpp"
 #include "common/arguments.hpp"
 #include "common/check.hpp"
-#include "common/require.hpp"
 #include "expand/checks.hpp"
 #include "gemm/around.hpp"
 #include "gemm/lt.hpp"
@@ -235,26 +234,18 @@ class SplitkvBackend final : public Backend {
                      std::span<std::byte> workspace, Stream stream) {
     splitkv::Params params = plan.params;
     params.attention = attention;
-    check_alignment(attention);
+    kernels::check_alignment(attention, kName);
     const kernels::CacheParams& cache = attention.cache;
-    params.latent_block = narrow(cache.latent_block_stride, "the cache's blocks");
-    params.latent_row = narrow(cache.latent_row_stride, "the cache's rows");
-    params.rope_block = narrow(cache.rope_block_stride, "the rotary part's blocks");
-    params.rope_row = narrow(cache.rope_row_stride, "the rotary part's rows");
+    params.latent_block = kernels::narrow_stride(kName, cache.latent_block_stride, "the cache's blocks");
+    params.latent_row = kernels::narrow_stride(kName, cache.latent_row_stride, "the cache's rows");
+    params.rope_block = kernels::narrow_stride(kName, cache.rope_block_stride, "the rotary part's blocks");
+    params.rope_row = kernels::narrow_stride(kName, cache.rope_row_stride, "the rotary part's rows");
     params.scale_log2 = attention.scale * cache.scale * std::numbers::log2e_v<float>;
     params.value_scale = cache.scale;
     params.partial_sum = reinterpret_cast<float2*>(workspace.data() + plan.sums_at);
     params.partial_out = reinterpret_cast<float*>(workspace.data() + plan.partials_at);
     plan.variant.run(params, stream.handle);
     if (plan.partial_rows > 0) plan.table.merge(params, stream.handle);
-  }
-
-  static std::uint32_t narrow(std::int64_t stride, const char* what) {
-    if (stride < 0 || stride > std::numeric_limits<std::uint32_t>::max()) {
-      throw Error(ErrorCode::kUnsupported,
-                  fmt::format("{}: {} are {} bytes apart, but may be at most 4 GiB", kName, what, stride));
-    }
-    return static_cast<std::uint32_t>(stride);
   }
 
   static Support supports_types(const AttentionShape& shape) {
@@ -285,29 +276,6 @@ class SplitkvBackend final : public Backend {
   }
   static Choice choose_for(const AttentionShape& shape, const Device& device) {
     return choose(table_for(device), shape, shared_limit(device));
-  }
-
-  /// Copies and fragments move 16 bytes at a time.
-  static void check_alignment(const kernels::AttentionParams& p) {
-    const kernels::CacheParams& c = p.cache;
-    const auto refuse_unless = [](bool fine, const char* what) {
-      if (!fine) {
-        throw Error(
-            ErrorCode::kUnsupported,
-            fmt::format("{}: address and strides of {} must be multiples of 16 bytes, and its last stride 1",
-                        kName, what));
-      }
-    };
-    const auto tensor = [](const kernels::TensorParams& t) {
-      const auto size = static_cast<std::int64_t>(size_of(t.dtype));
-      return t.stride_channel == 1 &&
-             kernels::aligned(t.data, {t.stride_token * size, t.stride_head * size}, 16);
-    };
-    refuse_unless(tensor(p.q), "q");
-    refuse_unless(tensor(p.out), "out");
-    refuse_unless(kernels::aligned(c.latent, {c.latent_block_stride, c.latent_row_stride}, 16), "the cache");
-    refuse_unless(p.rope == 0 || kernels::aligned(c.rope, {c.rope_block_stride, c.rope_row_stride}, 16),
-                  "the cache's rotary part");
   }
 };
 

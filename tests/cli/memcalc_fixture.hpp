@@ -57,6 +57,17 @@ class MemcalcTest : public testing::Test {
   static void expect_lacks(const std::string& text, const std::string& part) {
     EXPECT_EQ(text.find(part), std::string::npos) << "\"" << part << "\" is in:\n" << text;
   }
+  /// Exit code 2, no output, one sentence and perhaps a hint that say `says`.
+  void refused(const Args& args, const std::vector<std::string>& says,
+               const std::string& stdin_text = {}) const {
+    const mla::test::RunResult run = memcalc(args, {.stdin_text = stdin_text});
+    SCOPED_TRACE(spelled(args) + '\n' + run.err);
+    EXPECT_EQ(run.exit_code, 2);
+    EXPECT_EQ(run.out, "");
+    EXPECT_TRUE(run.err.starts_with("mla-memcalc: error: "));
+    EXPECT_LE(lines(run.err).size(), 2U);
+    for (const std::string& part : says) expect_has(run.err, part);
+  }
 
   std::filesystem::path dir_;
 };

@@ -47,16 +47,6 @@ std::string config_with(const std::vector<std::pair<std::string, std::string>>& 
 
 class MemcalcNewcomer : public MemcalcTest {
  protected:
-  void refused(const Args& args, const std::vector<std::string>& says,
-               const std::string& stdin_text = {}) const {
-    const RunResult run = memcalc(args, {.stdin_text = stdin_text});
-    SCOPED_TRACE(spelled(args) + '\n' + run.err);
-    EXPECT_EQ(run.exit_code, 2);
-    EXPECT_EQ(run.out, "");
-    EXPECT_TRUE(run.err.starts_with("mla-memcalc: error: "));
-    EXPECT_LE(lines(run.err).size(), 2U);
-    for (const std::string& part : says) expect_has(run.err, part);
-  }
   [[nodiscard]] std::string plan_of(const std::string& config, const Args& more = {}) const {
     Args args{"plan", "-", "--gpu", "h200"};
     args.insert(args.end(), more.begin(), more.end());

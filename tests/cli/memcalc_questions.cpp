@@ -12,15 +12,6 @@ using mla::test::RunResult;
 
 class MemcalcQuestions : public MemcalcTest {
  protected:
-  void refused(const Args& args, const std::vector<std::string>& says) const {
-    const RunResult run = memcalc(args);
-    SCOPED_TRACE(spelled(args) + '\n' + run.err);
-    EXPECT_EQ(run.exit_code, 2);
-    EXPECT_EQ(run.out, "");
-    EXPECT_TRUE(run.err.starts_with("mla-memcalc: error: "));
-    EXPECT_LE(lines(run.err).size(), 2U);
-    for (const std::string& part : says) expect_has(run.err, part);
-  }
   [[nodiscard]] mla::test::RunResult bench(const Args& args, const std::string& spec) const {
     return mla::test::run_program(MLA_BENCH, args,
                                   {.stdin_text = spec,
