@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What nearly every file includes, parsed once where MLA_PCH is on. No file may rely on it: most builds are without.
+// What nearly every file includes, parsed once where MLA_PCH asks for it. No file may rely on it: most builds are without.
 #pragma once
 
 #include <fmt/format.h>
