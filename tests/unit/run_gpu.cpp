@@ -135,8 +135,10 @@ TEST(GpuPoint, IsVerifiedTimedAndComparedWithTheCeilings) {
   MLA_NEEDS_GPU();
   run::GpuBench gpu(*test_gpu().device);
   EXPECT_GT(gpu.ceilings().read_bytes_per_s, 1e11);
-  EXPECT_GT(gpu.ceilings().bf16_flops, gpu.ceilings().f32_flops);
-  EXPECT_LT(gpu.ceilings().kernel_seconds, gpu.ceilings().graph_seconds);
+  EXPECT_GT(gpu.ceilings().bf16_flops, 1e12);
+  EXPECT_GT(gpu.ceilings().f32_flops, 1e11);
+  EXPECT_GT(gpu.ceilings().kernel_seconds, 0);
+  EXPECT_GT(gpu.ceilings().graph_seconds, 0);
   spec::Measure measure;
   measure.preheat = 0.01;
   measure.rule = {.noise = 0.05, .min_samples = 7, .max_samples = 50, .min_time = 0, .max_time = 2};
