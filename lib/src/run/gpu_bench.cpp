@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <vector>
 
 #include "mla/error.hpp"
+#include "mla/random.hpp"
 #include "report/table.hpp"
 #include "run/fill_record.hpp"
 #include "run/host_copy.hpp"
@@ -25,6 +27,9 @@ constexpr double kRoundSeconds =
     1e-3;  // a captured round lasts at least this long, so that its ends do not show
 constexpr std::int64_t kMostCalls = 4096;  // captured in one graph
 constexpr double kLookSeconds = 0.02;      // load under which clocks and power are read
+constexpr std::size_t kPlaceBytes = std::size_t{2} << 20;  // memory is mapped in pieces of this size
+constexpr std::int64_t kPlaces = 64;
+constexpr std::uint64_t kPlaceStream = 0x706c616365;  // "place"
 constexpr double kEagerSamples = 9;
 constexpr double kEagerShare = 0.1;  // of the time for a point, for calls launched by themselves
 
@@ -35,8 +40,10 @@ double seconds_since(Clock::time_point start) {
 /// Replays of a captured round of calls, or the round enqueued anew where it cannot be captured.
 class RoundTimer final : public Timer {
  public:
-  RoundTimer(DeviceTimer& device, std::function<void(std::int64_t)> call, std::int64_t calls)
-      : device_(device), call_(std::move(call)), calls_(calls) {
+  /// `extra`: calls a round that are made and not counted, an injected slowdown.
+  RoundTimer(DeviceTimer& device, std::function<void(std::int64_t)> call, std::int64_t calls,
+             std::int64_t extra)
+      : device_(device), call_(std::move(call)), calls_(calls), extra_(extra) {
     try {
       graph_ = device.capture([this] { round(); });
     } catch (const Error& error) {
@@ -63,11 +70,11 @@ class RoundTimer final : public Timer {
 
  private:
   void round() {
-    for (std::int64_t i = 0; i < calls_; ++i) call_(i);
+    for (std::int64_t i = 0; i < calls_ + extra_; ++i) call_(i);
   }
   DeviceTimer& device_;
   std::function<void(std::int64_t)> call_;
-  std::int64_t calls_;
+  std::int64_t calls_, extra_;
   std::unique_ptr<CapturedWork> graph_;
   std::string why_no_graph_;
 };
@@ -78,6 +85,11 @@ double median_of(std::vector<double> values) {
 }
 
 }  // namespace
+
+double injected_slowdown() {
+  const char* const text = std::getenv("MLA_BENCH_INJECT_SLOWDOWN");
+  return text == nullptr ? 0 : spec::parse_percent(text, "MLA_BENCH_INJECT_SLOWDOWN");
+}
 
 struct GpuBench::Prepared {
   Prepared(const spec::SweepPoint& point, std::uint64_t seed, Rotation rotating, DeviceMemory& memory)
@@ -93,7 +105,8 @@ GpuBench::GpuBench(const Device& device)
       timer_(make_device_timer(device)),
       ceilings_(measure_ceilings(device)),
       card_(timer_->bus_id()),
-      budget_(kMemoryShare * static_cast<double>(timer_->free_bytes())) {}
+      budget_(kMemoryShare * static_cast<double>(timer_->free_bytes())),
+      slowdown_(injected_slowdown()) {}
 
 GpuBench::~GpuBench() = default;
 
@@ -159,6 +172,15 @@ GpuBench::Prepared& GpuBench::prepare(const spec::SweepPoint& point, const spec:
   }
   kept_.push_front({text, std::make_unique<Prepared>(point, measure.seed, rotation, memory_)});
   return *kept_.front().prepared;
+}
+
+void GpuBench::begin_repetition(int repetition, std::uint64_t seed) {
+  if (repetition == repetition_) return;
+  repetition_ = repetition;
+  kept_.clear();
+  const CounterRng rng(seed, kPlaceStream);
+  spacer_ = verify::Buffer(memory_, kPlaceBytes * static_cast<std::size_t>(rng.between(
+                                                     static_cast<std::uint64_t>(repetition), 1, kPlaces)));
 }
 
 void GpuBench::measure(const Backend& backend, const spec::SweepPoint& point, const spec::Measure& measure,
@@ -261,9 +283,15 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
   const double rough = *std::ranges::min_element(eager);
   const auto rounds =
       static_cast<std::int64_t>(std::ceil(kRoundSeconds / (rough * static_cast<double>(sets))));
-  const std::int64_t calls =
+  std::int64_t calls =
       sets * std::clamp<std::int64_t>(rounds, 1, std::max<std::int64_t>(1, kMostCalls / sets));
-  RoundTimer timer(*timer_, call, calls);
+  std::int64_t extra = 0;
+  if (slowdown_ > 0) {  // long enough rounds for at least one call too many
+    while (static_cast<double>(calls) * slowdown_ < 1) calls += sets;
+    extra = std::llround(static_cast<double>(calls) * slowdown_);
+    record.flags.emplace_back("slowed");
+  }
+  RoundTimer timer(*timer_, call, calls, extra);
   record.timer = timer.name();
   if (!timer.why_no_graph().empty()) record.flags.emplace_back("no-graph");
 

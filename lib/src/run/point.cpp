@@ -88,8 +88,9 @@ PreparedShape& PointRunner::prepare(const verify::Case& c, DeviceMemory& memory)
   return *kept_.front().shape;
 }
 
-report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
+report::BenchRecord PointRunner::run(const spec::SweepPoint& point, int repetition) {
   report::BenchRecord record = blank_record(point, measure_, timer_.name());
+  record.repetition = repetition;
   const auto give_up = [&](const char* status, std::string reason) {
     record.status = status;
     record.reason = std::move(reason);
@@ -109,6 +110,7 @@ report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
     if (on_device) {
       record.timer = "graph";
       record.flags = build_flags();
+      gpu_->begin_repetition(repetition, measure_.seed);
       gpu_->measure(backend, point, measure_, stop_, record);
       return record;
     }

@@ -41,7 +41,7 @@ class PointRunner {
               std::function<bool()> stop, GpuBench* gpu = nullptr);
 
   /// Verifies, then times. The outcome is always a record; only a failure of the program itself is thrown.
-  [[nodiscard]] report::BenchRecord run(const spec::SweepPoint& point);
+  [[nodiscard]] report::BenchRecord run(const spec::SweepPoint& point, int repetition = 0);
 
  private:
   [[nodiscard]] PreparedShape& prepare(const verify::Case& c, DeviceMemory& memory);

@@ -55,12 +55,11 @@ class Walk {
       return skipped;
     }
     if (hooks_.on_start) hooks_.on_start(name);
-    report::BenchRecord record = runner_.run(point);
+    report::BenchRecord record = runner_.run(point, repetition);
     if (std::ranges::find(record.flags, "interrupted") != record.flags.end()) {
       outcome.interrupted = true;
       return skipped;
     }
-    record.repetition = repetition;
     record.spec = sweep_.name;
     record.env = options_.env;
     if (hooks_.on_record) hooks_.on_record(record);
