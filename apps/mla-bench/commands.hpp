@@ -27,7 +27,10 @@ struct RunRequest {
   bool resume = false;
   bool dry_run = false;
   bool print_spec = false;
-  std::string command_line;  ///< for the records
+  int process = -1;                ///< which of several processes of a run this is; -1: the run itself
+  std::string folder;              ///< of that run
+  std::vector<std::string> words;  ///< the command line, to be run again by the processes
+  std::string command_line;        ///< for the records
   cli::Output output;
 };
 [[nodiscard]] int answer(const RunRequest& request);

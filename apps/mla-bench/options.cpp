@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "../common/options.hpp"
+#include "processes.hpp"
 #include "spec/sweep.hpp"
 
 namespace mla::bench {
@@ -89,6 +90,9 @@ void add_run(CLI::App& root, RunRequest& request) {
                  ->group(group));
   app->add_flag("--dry-run", request.dry_run, "Show the points and what they need; measure nothing")
       ->group(group);
+  // What a run of several processes starts them with; not for people.
+  app->add_option("--as-process", request.process)->group("");
+  app->add_option("--of-run", request.folder)->group("");
   app->add_flag("--print-spec", request.print_spec,
                 "Print the sweep as it would run, with the origin of each value")
       ->group(group);
@@ -291,8 +295,10 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   exit_code = cli::parse(app, static_cast<int>(words.size()), pointers.data());
-  // The program by its name: where it lay is nobody's business.
-  const std::string line = fmt::format("mla-bench {}", fmt::join(argv + 1, argv + argc, " "));
+  // The program by its name: where it lay is nobody's business. Processes of a run say what started the run.
+  run.words.assign(argv + 1, argv + argc);
+  if (run.process >= 0) run.words.resize(run.words.size() - kProcessWords);
+  const std::string line = fmt::format("mla-bench {}", fmt::join(run.words, " "));
   run.command_line = report.command_line = rerun.command_line = tune.command_line = line;
   if (app.got_subcommand("list")) return list;
   if (app.got_subcommand("tune")) return tune;

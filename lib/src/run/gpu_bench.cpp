@@ -137,17 +137,6 @@ void GpuBench::add_facts(report::Environment& environment) const {
   fact("gpu_call_us", ceilings_.call_seconds * kMicro);
 }
 
-std::string GpuBench::ceilings_text() const {
-  return fmt::format(
-      "ceilings of {} measured in this run: {:.0f} GB/s read, {:.0f} GB/s copy, {:.0f} TFLOP/s bf16 ({}), "
-      "{:.0f} TFLOP/s f32; a launch takes {:.2f} us in a graph of many, {:.2f} us as a graph, {:.2f} us "
-      "alone{}",
-      device_.title, ceilings_.read_bytes_per_s / 1e9, ceilings_.copy_bytes_per_s / 1e9,
-      ceilings_.bf16_flops / 1e12, ceilings_.bf16_method, ceilings_.f32_flops / 1e12,
-      ceilings_.kernel_seconds * kMicro, ceilings_.graph_seconds * kMicro, ceilings_.call_seconds * kMicro,
-      card_.why_none().empty() ? std::string() : "; " + card_.why_none());
-}
-
 GpuBench::Prepared& GpuBench::prepare(const spec::SweepPoint& point, const spec::Measure& measure) {
   const std::string text =
       fmt::format("{} {} {} {}", to_text(point.shape), spec::name_of(point.caches), point.step, measure.seed);

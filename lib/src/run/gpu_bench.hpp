@@ -37,8 +37,6 @@ class GpuBench {
   [[nodiscard]] const Card& card() const noexcept { return card_; }
   /// Facts for the environment of the records.
   void add_facts(report::Environment& environment) const;
-  /// One sentence about the ceilings.
-  [[nodiscard]] std::string ceilings_text() const;
 
   /// From here on inputs lie elsewhere in memory than in other repetitions: times depend on it.
   void begin_repetition(int repetition, std::uint64_t seed);
