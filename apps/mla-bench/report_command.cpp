@@ -13,6 +13,7 @@
 #include "report/findings.hpp"
 #include "report/gnuplot.hpp"
 #include "report/html.hpp"
+#include "report/repetitions.hpp"
 #include "report/where.hpp"
 #include "run_files.hpp"
 
@@ -95,6 +96,8 @@ int answer(const ReportRequest& request) {
   report::RunFile run = read_runs(request.paths);
   if (run.records.empty()) throw Error(ErrorCode::kInvalidArgument, "the runs hold no record");
   select(run.records, request.where);
+  if (request.format != "json" && request.format != "csv")  // programs get each repetition
+    run.records = report::merge_repetitions(run.records);
   report::sort_by_axes(run.records);
   if (request.format == "html") {
     deliver(request, html(request, run));

@@ -19,6 +19,7 @@
 #include "mla/version.hpp"
 #include "report/explain.hpp"
 #include "report/findings.hpp"
+#include "report/repetitions.hpp"
 #include "run/backends.hpp"
 #include "run/environment.hpp"
 #include "run/modelled.hpp"
@@ -99,8 +100,7 @@ void sort_by_axes(std::vector<BenchRecord>& records, const spec::Sweep& sweep) {
 }
 
 /// What is said once a run ends, also before its time.
-int finish(const RunRequest& request, const run::SweepOutcome& outcome, std::size_t total,
-           const std::string& folder) {
+int finish(const run::SweepOutcome& outcome, std::size_t total, const std::string& folder) {
   if (outcome.interrupted) {
     fmt::print(stderr, "mla-bench: interrupted after {} of {} points{}\n", outcome.records.size(), total,
                folder.empty() ? std::string()
@@ -112,12 +112,13 @@ int finish(const RunRequest& request, const run::SweepOutcome& outcome, std::siz
 void show(const RunRequest& request, const spec::Sweep& sweep, std::vector<BenchRecord> records,
           const std::string& ceilings, const std::string& folder) {
   sort_by_axes(records, sweep);
+  const bool for_people =
+      request.output.format == report::Format::kTable || request.output.format == report::Format::kMarkdown;
+  if (for_people) records = report::merge_repetitions(records);  // programs get each
   report::Document document;
   document.kind = "bench.run";
   if (!sweep.question.empty()) document.headline.push_back(sweep.question);
   document.headline.push_back(report::tally(records));
-  const bool for_people =
-      request.output.format == report::Format::kTable || request.output.format == report::Format::kMarkdown;
   document.tables.push_back(report::record_table(records, !for_people));
   if (request.explain) document.tables.push_back(report::explained_table(records));
   document.notes = report::findings(records);
@@ -222,7 +223,7 @@ int in_processes(const RunRequest& request, const spec::SweepSpec& spec, const s
   }
   show(request, sweep, std::move(file.records),
        file.environments.empty() ? std::string() : run::ceilings_text(file.environments.back()), folder);
-  return finish(request, outcome, total, folder);
+  return finish(outcome, total, folder);
 }
 
 }  // namespace
@@ -261,7 +262,7 @@ int answer(const RunRequest& given) {
   if (request.process >= 0) return exit_code(outcome);
   records.insert(records.end(), outcome.records.begin(), outcome.records.end());
   show(request, sweep, std::move(records), run::ceilings_text(session.environment()), keeper.folder());
-  return finish(request, outcome, total, keeper.folder());
+  return finish(outcome, total, keeper.folder());
 }
 
 }  // namespace mla::bench

@@ -24,11 +24,12 @@ struct Side {
   std::vector<double> samples;
   run::Interval interval{INFINITY, 0};
   std::size_t fewest = SIZE_MAX;  ///< samples of the poorest repetition
-  double median = 0;
+  double median = 0;  ///< of the repetitions' medians
 };
 
 Side make_side(const std::vector<const BenchRecord*>& records) {
   Side side;
+  std::vector<double> medians;
   for (const BenchRecord* record : records) {
     if (record->status != "ok" || record->samples_us.empty()) continue;
     side.records.push_back(record);
@@ -36,12 +37,13 @@ Side make_side(const std::vector<const BenchRecord*>& records) {
     std::ranges::sort(sorted);
     const run::Interval one = run::median_interval(sorted, kSideConfidence);
     side.interval = {std::min(side.interval.low, one.low), std::max(side.interval.high, one.high)};
+    medians.push_back(run::quantile(sorted, 0.5));
     side.fewest = std::min(side.fewest, sorted.size());
     side.samples.insert(side.samples.end(), sorted.begin(), sorted.end());
   }
   if (side.samples.empty()) return side;
-  std::ranges::sort(side.samples);
-  side.median = run::quantile(side.samples, 0.5);
+  std::ranges::sort(medians);
+  side.median = run::quantile(medians, 0.5);
   return side;
 }
 
