@@ -37,7 +37,8 @@ constexpr std::chrono::milliseconds kLook{20};  // how often an interrupt is loo
 int run_process(const std::vector<std::string>& words, int process, const std::string& folder) {
   std::vector<std::string> all{"mla-bench"};
   all.insert(all.end(), words.begin(), words.end());
-  for (std::string word : {std::string("--as-process"), fmt::format("{}", process), std::string("--of-run"), folder})
+  for (std::string word :
+       {std::string("--as-process"), fmt::format("{}", process), std::string("--of-run"), folder})
     all.push_back(std::move(word));
   std::vector<char*> argv;
   for (std::string& word : all) argv.push_back(word.data());

@@ -12,11 +12,11 @@
 #include "commands.hpp"
 #include "core/text.hpp"
 #include "crossover.hpp"
-#include "processes.hpp"
 #include "mla/backend.hpp"
 #include "mla/device.hpp"
 #include "mla/error.hpp"
 #include "mla/version.hpp"
+#include "processes.hpp"
 #include "report/explain.hpp"
 #include "report/findings.hpp"
 #include "report/repetitions.hpp"
@@ -190,11 +190,12 @@ RunRequest as_asked(RunRequest request) {
 int in_processes(const RunRequest& request, const spec::SweepSpec& spec, const spec::Sweep& sweep,
                  run::SweepOptions options, const std::optional<Device>& gpu) {
   if (request.out == "none" || !request.gbench_json.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} processes pass on what they measure in the folder of the run: no --out none or "
-                            "--gbench-json with them",
-                            sweep.measure.processes),
-                "--repetitions measures several times in one process");
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} processes pass on what they measure in the folder of the run: no --out none or "
+                    "--gbench-json with them",
+                    sweep.measure.processes),
+        "--repetitions measures several times in one process");
   }
   const std::vector<BenchRecord> before = earlier_records(request, options);
   const std::set<std::string> done = options.done;
@@ -210,7 +211,8 @@ int in_processes(const RunRequest& request, const spec::SweepSpec& spec, const s
     if (points[static_cast<std::size_t>(process)] == 0) continue;
     code = run_process(request.words, process, folder);
     if (code > cli::kInterrupted) {
-      cli::print_error("mla-bench", fmt::format("process {} of the run was ended by signal {}", process, code - 128),
+      cli::print_error("mla-bench",
+                       fmt::format("process {} of the run was ended by signal {}", process, code - 128),
                        fmt::format("continue with: mla-bench run --resume --out {}", folder));
     }
     if (code != cli::kOk && code != cli::kCheckFailed && code != cli::kMachine && code != cli::kInterrupted)

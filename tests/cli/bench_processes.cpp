@@ -91,10 +91,11 @@ TEST_F(BenchProcesses, AKillEndsTheProcessTooAndLosesAtMostThePointInFlight) {
 
 TEST_F(BenchProcesses, AFullDiskIsToldOnceAndEndsTheRun) {
   const RunResult r = mla::test::run_program(
-      "/bin/bash", {"-c", std::string("ulimit -f 2; cd '") + dir_.string() + "'; exec '" + MLA_BENCH +
-                              "' run --backend cpu-absorbed --dims h2/l32/r16/p16/v16 --kv 64..128:1 --dtype f32 "
-                              "--cache f32 --min-time 0ms --max-time 50ms --noise 90% --caches warm --out full "
-                              "--processes 2"});
+      "/bin/bash",
+      {"-c", std::string("ulimit -f 2; cd '") + dir_.string() + "'; exec '" + MLA_BENCH +
+                 "' run --backend cpu-absorbed --dims h2/l32/r16/p16/v16 --kv 64..128:1 --dtype f32 "
+                 "--cache f32 --min-time 0ms --max-time 50ms --noise 90% --caches warm --out full "
+                 "--processes 2"});
   EXPECT_EQ(r.exit_code, 2) << r.err;
   EXPECT_EQ(lines(r.err).size(), 1U) << r.err;
   EXPECT_NE(r.err.find("cannot write"), std::string::npos) << r.err;

@@ -24,7 +24,7 @@ struct Side {
   std::vector<double> samples;
   run::Interval interval{INFINITY, 0};
   std::size_t fewest = SIZE_MAX;  ///< samples of the poorest repetition
-  double median = 0;  ///< of the repetitions' medians
+  double median = 0;              ///< of the repetitions' medians
 };
 
 Side make_side(const std::vector<const BenchRecord*>& records) {

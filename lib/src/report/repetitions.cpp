@@ -34,8 +34,8 @@ BenchRecord merged(const Group& group) {
   for (const Real member :
        {&BenchRecord::time_us, &BenchRecord::time_p25_us, &BenchRecord::time_p75_us, &BenchRecord::plan_us,
         &BenchRecord::event_us, &BenchRecord::sm_clock_mhz, &BenchRecord::power_w, &BenchRecord::gbps,
-        &BenchRecord::gflops, &BenchRecord::ceiling_gbps, &BenchRecord::ceiling_gflops, &BenchRecord::floor_us,
-        &BenchRecord::of_floor, &BenchRecord::tokens_per_s})
+        &BenchRecord::gflops, &BenchRecord::ceiling_gbps, &BenchRecord::ceiling_gflops,
+        &BenchRecord::floor_us, &BenchRecord::of_floor, &BenchRecord::tokens_per_s})
     middle(member);
   for (const Real member : {&BenchRecord::time_low_us, &BenchRecord::time_min_us}) {
     if (const auto found = values(group, member); !found.empty()) all.*member = found.front();

@@ -25,8 +25,8 @@ using Clock = std::chrono::steady_clock;
 constexpr double kMemoryShare = 0.7;  // of what is free goes to inputs at most
 constexpr double kRoundSeconds =
     1e-3;  // a captured round lasts at least this long, so that its ends do not show
-constexpr std::int64_t kMostCalls = 4096;  // captured in one graph
-constexpr double kLookSeconds = 0.02;      // load under which clocks and power are read
+constexpr std::int64_t kMostCalls = 4096;                  // captured in one graph
+constexpr double kLookSeconds = 0.02;                      // load under which clocks and power are read
 constexpr std::size_t kPlaceBytes = std::size_t{2} << 20;  // memory is mapped in pieces of this size
 constexpr std::int64_t kPlaces = 64;
 constexpr std::uint64_t kPlaceStream = 0x706c616365;  // "place"
@@ -169,7 +169,7 @@ void GpuBench::begin_repetition(int repetition, std::uint64_t seed) {
   kept_.clear();
   const CounterRng rng(seed, kPlaceStream);
   spacer_ = verify::Buffer(memory_, kPlaceBytes * static_cast<std::size_t>(rng.between(
-                                                     static_cast<std::uint64_t>(repetition), 1, kPlaces)));
+                                                      static_cast<std::uint64_t>(repetition), 1, kPlaces)));
 }
 
 void GpuBench::measure(const Backend& backend, const spec::SweepPoint& point, const spec::Measure& measure,

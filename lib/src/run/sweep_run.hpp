@@ -21,12 +21,12 @@ namespace mla::run {
 
 struct SweepOptions {
   DriverOptions driver;
-  double memory_limit = 0;     ///< bytes of host memory the inputs may take
-  GpuBench* gpu = nullptr;     ///< what device backends run on, if there is one
-  std::string env;             ///< id of the environment the records refer to
-  int process = 0;             ///< which of the sweep's processes this is: it numbers the repetitions
+  double memory_limit = 0;         ///< bytes of host memory the inputs may take
+  GpuBench* gpu = nullptr;         ///< what device backends run on, if there is one
+  std::string env;                 ///< id of the environment the records refer to
+  int process = 0;                 ///< which of the sweep's processes this is: it numbers the repetitions
   std::set<std::string> verified;  ///< texts of name_of: verified by an earlier process of this run
-  std::set<std::string> done;  ///< resume: texts of done_key that need no measurement
+  std::set<std::string> done;      ///< resume: texts of done_key that need no measurement
 };
 
 struct SweepHooks {

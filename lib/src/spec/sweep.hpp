@@ -97,7 +97,7 @@ struct SweepPoint {
 struct Measure {
   run::StopRule rule;
   double preheat = 0.1;  ///< GPUs: seconds of the same work before the first sample
-  int repetitions = 1;  ///< in each process
+  int repetitions = 1;   ///< in each process
   int processes = 1;
   bool random_order = true;
   std::uint64_t seed = 1;
