@@ -52,6 +52,7 @@ struct ReportRequest {
   std::string chart = "lines";   ///< lines, roofline, speedup (svg, png)
   std::string to;                ///< file; empty: stdout
   bool explain = false;          ///< a sentence on each row
+  bool pivot = false;            ///< the chart as a table
   std::string command_line;
   cli::Output output;
 };

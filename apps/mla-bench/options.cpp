@@ -128,12 +128,12 @@ void add_report(CLI::App& root, ReportRequest& request) {
       ->default_str(request.x)
       ->group("Chart");
   app->add_option("--y", request.y, "Column up")->type_name("COLUMN")->default_str(request.y)->group("Chart");
-  app->add_option("--by", request.by, "Column that makes lines")
-      ->type_name("COLUMN")
+  app->add_option("--by", request.by, "Columns that make lines: backend,cache")
+      ->type_name("COLUMNS")
       ->default_str(request.by)
       ->group("Chart");
-  app->add_option("--facet", request.facet, "Column that makes panels, or none")
-      ->type_name("COLUMN")
+  app->add_option("--facet", request.facet, "Columns that make panels: heads,requests; or none")
+      ->type_name("COLUMNS")
       ->default_str(request.facet)
       ->group("Chart");
   app->add_option("--chart", request.chart, "What svg and png show")
@@ -145,6 +145,9 @@ void add_report(CLI::App& root, ReportRequest& request) {
                  ->default_str(request.format)
                  ->group("Output"));
   app->add_flag("--explain", request.explain, "Say of each row what bounds it and how far it is from that")
+      ->group("Output");
+  app->add_flag("--pivot", request.pivot,
+                "The chart as a table: x and panels down, lines across, y in the cells")
       ->group("Output");
   cli::often(app->add_option("--to", request.to, "File, never overwritten")
                  ->type_name("FILE")

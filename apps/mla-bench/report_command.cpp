@@ -16,6 +16,7 @@
 #include "report/repetitions.hpp"
 #include "report/where.hpp"
 #include "run_files.hpp"
+#include "spec/sweep.hpp"
 
 namespace mla::bench {
 namespace {
@@ -38,6 +39,15 @@ std::string title_of(const report::RunFile& run) {
                      one_sweep && !first.spec.empty() ? first.spec : "on " + first.device);
 }
 
+/// What the sweep was to answer, where all records are of one folder that says it.
+std::string question_of(const ReportRequest& request) {
+  if (request.paths.size() != 1) return {};
+  fs::path folder = request.paths.front();
+  if (!fs::is_directory(folder)) folder = folder.parent_path();
+  const fs::path spec = folder / "spec.json";
+  return fs::exists(spec) ? spec::load_spec(spec.string()).question : std::string();
+}
+
 std::string draw(const ReportRequest& request, const report::RunFile& run) {
   const report::Picture picture = request.format == "png" ? report::Picture::kPng : report::Picture::kSvg;
   if (request.chart == "roofline") return report::run_gnuplot(report::roofline_script(run.records, picture));
@@ -58,7 +68,7 @@ std::string draw(const ReportRequest& request, const report::RunFile& run) {
 
 std::string html(const ReportRequest& request, const report::RunFile& run) {
   return report::render_html({.title = title_of(run),
-                              .question = "",
+                              .question = question_of(request),
                               .findings = report::findings(run.records),
                               .records = run.records,
                               .environments = run.environments,
@@ -70,6 +80,11 @@ report::Document document_of(const ReportRequest& request, const report::RunFile
   report::Document document;
   document.kind = "bench.report";
   document.headline.push_back(report::tally(run.records));
+  if (request.pivot) {
+    document.tables.push_back(
+        report::pivot_table(report::record_table(run.records, true), chart_of(request)));
+    return document;
+  }
   const bool for_people = request.format == "table" || request.format == "md";
   document.tables.push_back(report::record_table(run.records, !for_people));
   if (request.explain) document.tables.push_back(report::explained_table(run.records));
@@ -96,7 +111,8 @@ int answer(const ReportRequest& request) {
   report::RunFile run = read_runs(request.paths);
   if (run.records.empty()) throw Error(ErrorCode::kInvalidArgument, "the runs hold no record");
   select(run.records, request.where);
-  if (request.format != "json" && request.format != "csv")  // programs get each repetition
+  // Programs get each repetition.
+  if ((request.format != "json" && request.format != "csv") || request.pivot)
     run.records = report::merge_repetitions(run.records);
   report::sort_by_axes(run.records);
   if (request.format == "html") {
