@@ -24,6 +24,7 @@ struct RunRequest {
   std::string crossover;     ///< axis to bisect instead of sweeping, or empty
   std::string memory_limit;  ///< size, or empty: half of what is free
   bool explain = false;      ///< a sentence on each row
+  bool formulas = false;     ///< the arithmetic of each row
   bool resume = false;
   bool dry_run = false;
   bool print_spec = false;
@@ -52,6 +53,7 @@ struct ReportRequest {
   std::string chart = "lines";   ///< lines, roofline, speedup (svg, png)
   std::string to;                ///< file; empty: stdout
   bool explain = false;          ///< a sentence on each row
+  bool formulas = false;         ///< the arithmetic of each row
   bool pivot = false;            ///< the chart as a table
   std::string command_line;
   cli::Output output;

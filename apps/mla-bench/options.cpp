@@ -88,6 +88,8 @@ void add_run(CLI::App& root, RunRequest& request) {
   cli::often(app->add_flag("--explain", request.explain,
                            "Say of each row what bounds it and how far it is from that")
                  ->group(group));
+  app->add_flag("--formulas", request.formulas, "Show the arithmetic behind the numbers of each row")
+      ->group(group);
   app->add_flag("--dry-run", request.dry_run, "Show the points and what they need; measure nothing")
       ->group(group);
   // What a run of several processes starts them with; not for people.
@@ -145,6 +147,8 @@ void add_report(CLI::App& root, ReportRequest& request) {
                  ->default_str(request.format)
                  ->group("Output"));
   app->add_flag("--explain", request.explain, "Say of each row what bounds it and how far it is from that")
+      ->group("Output");
+  app->add_flag("--formulas", request.formulas, "Show the arithmetic behind the numbers of each row")
       ->group("Output");
   app->add_flag("--pivot", request.pivot,
                 "The chart as a table: x and panels down, lines across, y in the cells")

@@ -11,6 +11,7 @@
 #include "report/chart.hpp"
 #include "report/explain.hpp"
 #include "report/findings.hpp"
+#include "report/formulas.hpp"
 #include "report/gnuplot.hpp"
 #include "report/html.hpp"
 #include "report/repetitions.hpp"
@@ -88,6 +89,7 @@ report::Document document_of(const ReportRequest& request, const report::RunFile
   const bool for_people = request.format == "table" || request.format == "md";
   document.tables.push_back(report::record_table(run.records, !for_people));
   if (request.explain) document.tables.push_back(report::explained_table(run.records));
+  if (request.formulas) document.tables.push_back(report::formulas_table(run.records));
   document.notes = report::findings(run.records);
   return document;
 }

@@ -19,6 +19,7 @@
 #include "processes.hpp"
 #include "report/explain.hpp"
 #include "report/findings.hpp"
+#include "report/formulas.hpp"
 #include "report/repetitions.hpp"
 #include "run/backends.hpp"
 #include "run/environment.hpp"
@@ -121,6 +122,7 @@ void show(const RunRequest& request, const spec::Sweep& sweep, std::vector<Bench
   document.headline.push_back(report::tally(records));
   document.tables.push_back(report::record_table(records, !for_people));
   if (request.explain) document.tables.push_back(report::explained_table(records));
+  if (request.formulas) document.tables.push_back(report::formulas_table(records));
   document.notes = report::findings(records);
   document.notes.push_back(ceilings);
   if (!folder.empty()) document.notes.push_back(fmt::format("records: {}/run.jsonl", folder));
