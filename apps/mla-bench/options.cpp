@@ -228,12 +228,13 @@ void add_tune(CLI::App& root, TuneRequest& request) {
 }
 
 void add_list(CLI::App& root, ListRequest& request) {
-  CLI::App* app = root.add_subcommand("list", "Show what there is: backends, models, gpus, specs or axes");
+  CLI::App* app =
+      root.add_subcommand("list", "Show what there is: backends, devices, models, gpus, specs or axes");
   cli::set_examples(*app,
                     {"mla-bench list backends --explain 'decode head h16 l512 r64 p128 v128 1q1s1k causal'",
                      "mla-bench list models -o csv"});
   app->add_option("what", request.what, "What to list")
-      ->type_name("backends|models|gpus|specs|axes")
+      ->type_name("backends|devices|models|gpus|specs|axes")
       ->required()
       ->group("What");
   CLI::Option* explain =

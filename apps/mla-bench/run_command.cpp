@@ -141,11 +141,19 @@ int modelled(const RunRequest& request, const spec::SweepSpec& spec) {
         "--device models, nothing runs: no --resume, --filter, --gbench-json or --find-crossover with it");
   }
   const Device device = load_device(request.device);
+  if (request.dry_run) {
+    std::vector<std::string> names;  // what could run there, if it were here
+    for (const Backend* backend : backends()) {
+      if (backend->info().on_device) names.emplace_back(backend->info().name);
+    }
+    return dry_run(spec::resolve(spec, names.empty() ? run::modelled_backends() : names), 0, {{}, device},
+                   request.output);
+  }
   const spec::Sweep sweep = spec::resolve(spec, run::modelled_backends());
   std::vector<BenchRecord> records;
   for (const spec::SweepPoint& point : sweep.points)
     records.push_back(run::model_point(point, device, sweep.name));
-  Keeper keeper(request.out.empty() || request.dry_run ? "none" : request.out, false, spec, device.name);
+  Keeper keeper(request.out.empty() ? "none" : request.out, false, spec, device.name);
   for (const BenchRecord& record : records) keeper.keep(record);
   run::SweepOutcome outcome{records, false};
   show(request, sweep, std::move(records),
@@ -250,7 +258,7 @@ int answer(const RunRequest& given) {
   options.driver.filter = request.filter;
   options.driver.json_out = request.gbench_json;
   options.memory_limit = memory_limit(request.memory_limit);
-  if (request.dry_run) return dry_run(sweep, options.memory_limit, gpu, request.output);
+  if (request.dry_run) return dry_run(sweep, options.memory_limit, {gpu, {}}, request.output);
 
   if (sweep.measure.processes > 1 && request.process < 0)
     return in_processes(request, spec, sweep, std::move(options), gpu);

@@ -124,6 +124,28 @@ TEST(Compare, RepetitionsThatDisagreeWidenTheInterval) {
   EXPECT_EQ(change.points[0].n_base, 80);
 }
 
+TEST(Compare, AClockThatFellIsToldFromASlowerKernel) {
+  std::vector<BenchRecord> base{record(times(100, 0.001, 40, 1)), record(times(50, 0.001, 40, 2), "other")};
+  std::vector<BenchRecord> now{record(times(110, 0.001, 40, 3)), record(times(55, 0.001, 40, 4), "other")};
+  base[0].sm_clock_mhz = 1980;
+  now[0].sm_clock_mhz = 1800;
+  const RunChange change = compare_runs(base, now, 0.03);
+  EXPECT_EQ(change.points.at(0).change, Change::kSlower) << "it is slower, whatever the reason";
+  ASSERT_TRUE(change.points[0].cycles.has_value());
+  EXPECT_NEAR(*change.points[0].cycles, 1, 0.005);
+  EXPECT_NE(change.points[0].why.find("from 1980 to 1800 MHz; in cycles it is"), std::string::npos);
+  EXPECT_FALSE(change.points.at(1).cycles.has_value());
+  EXPECT_EQ(change.points[1].why, "");
+  const Document document = compare_document(change, 0.03);
+  const auto has_cycles = [](const Document& d) {
+    return std::ranges::find(d.tables[0].columns, "cycles", &Column::key) != d.tables[0].columns.end();
+  };
+  EXPECT_TRUE(has_cycles(document));
+  base[0].sm_clock_mhz.reset();
+  EXPECT_FALSE(has_cycles(compare_document(compare_runs(base, now, 0.03), 0.03)))
+      << "nothing to say, no column";
+}
+
 TEST(Compare, WhatWorkedAndIsWrongNowIsBroken) {
   std::vector<BenchRecord> base{record(times(100, 0.01, 20, 1))};
   std::vector<BenchRecord> now{record({})};

@@ -69,23 +69,29 @@ TEST(Formulas, GiveTheNumbersOfTheRecordBack) {
   r.n = 9;
   const Table table = formulas_table(std::vector<BenchRecord>{r});
   ASSERT_EQ(table.rows.size(), 6U);
-  const auto text = [&](std::size_t line, std::size_t column) { return std::get<std::string>(table.rows[line][column]); };
+  const auto text = [&](std::size_t line, std::size_t column) {
+    return std::get<std::string>(table.rows[line][column]);
+  };
   EXPECT_EQ(text(0, 3),
-            "2,048 rows x 1152 B + 2 tokens x 16 heads x (192 x 2 + 128 x 2 + 4) B + 16 heads x 512 x (128 + 128) x 2 B");
+            "2,048 rows x 1152 B + 2 tokens x 16 heads x (192 x 2 + 128 x 2 + 4) B + 16 heads x 512 x (128 + "
+            "128) x 2 B");
   EXPECT_EQ(text(0, 4), "6,574,208 B");
-  EXPECT_EQ(text(1, 3), "2 x 16 heads x 2,048 pairs x (2 x 512 + 64) + 2 x 16 heads x 2 tokens x 512 x (128 + 128)");
+  EXPECT_EQ(text(1, 3),
+            "2 x 16 heads x 2,048 pairs x (2 x 512 + 64) + 2 x 16 heads x 2 tokens x 512 x (128 + 128)");
   EXPECT_EQ(text(1, 4), "79,691,776");
   EXPECT_EQ(text(2, 3),
-            "max(6,574,208 B / 1000 GB/s = 6.574 us, 79,691,776 FLOP / 1e+05 GFLOP/s = 0.7969 us) + 0.5 us of launch");
+            "max(6,574,208 B / 1000 GB/s = 6.574 us, 79,691,776 FLOP / 1e+05 GFLOP/s = 0.7969 us) + 0.5 us "
+            "of launch");
   EXPECT_EQ(text(2, 4), "7.074 us");
   EXPECT_EQ(text(3, 4), "0.018");
   EXPECT_EQ(text(4, 4), "16.44");
   r.strategy = "expanded";
   EXPECT_EQ(std::get<std::string>(formulas_table(std::vector<BenchRecord>{r}).rows[1][3]),
             "2 x 16 heads x 2,048 pairs x (128 + 64 + 128) + 2 x 16 heads x 2,048 rows x 512 x (128 + 128)");
-  r.status = "unsupported";
+  r.status = "wrong";
   r.time_us.reset();
-  EXPECT_EQ(formulas_table(std::vector<BenchRecord>{r}).rows.size(), 2U) << "what there is to do is known all the same";
+  EXPECT_EQ(formulas_table(std::vector<BenchRecord>{r}).rows.size(), 2U)
+      << "what there is to do is known all the same";
 }
 
 TEST(Explain, ARowWithoutATimeGivesItsReason) {

@@ -45,11 +45,11 @@ class Lines {
     std::string text = fmt::format(
         "{} rows x {} B + {} tokens x {} heads x ({} x {} + {} x {} + 4) B", with_thousands(work_.rows),
         cache_layout(shape_.cache, d).bytes_per_token(), with_thousands(shape_.num_tokens()), d.num_heads,
-        head_space() ? d.head_width() : d.latent_width(), q_size, head_space() ? d.v_head_dim : d.kv_lora_rank,
-        size_of(shape_.out_dtype));
+        head_space() ? d.head_width() : d.latent_width(), q_size,
+        head_space() ? d.v_head_dim : d.kv_lora_rank, size_of(shape_.out_dtype));
     if (head_space())
-      text += fmt::format(" + {} heads x {} x ({} + {}) x {} B", d.num_heads, d.kv_lora_rank, d.qk_nope_head_dim,
-                          d.v_head_dim, q_size);
+      text += fmt::format(" + {} heads x {} x ({} + {}) x {} B", d.num_heads, d.kv_lora_rank,
+                          d.qk_nope_head_dim, d.v_head_dim, q_size);
     if (total > work_.bytes) text += fmt::format(" + {} B of new rows", whole(total - work_.bytes));
     line("bytes", text, whole(total) + " B", widths());
   }
@@ -57,17 +57,17 @@ class Lines {
   void flops() {
     const MlaDims& d = shape_.dims;
     const bool expanded = r_.strategy == "expanded" && head_space();
-    std::string text = expanded
-                           ? fmt::format("2 x {} heads x {} pairs x ({} + {} + {})", d.num_heads,
-                                         with_thousands(work_.pairs), d.qk_nope_head_dim, d.qk_rope_head_dim,
-                                         d.v_head_dim)
-                           : fmt::format("2 x {} heads x {} pairs x (2 x {} + {})", d.num_heads,
-                                         with_thousands(work_.pairs), d.kv_lora_rank, d.qk_rope_head_dim);
+    std::string text =
+        expanded
+            ? fmt::format("2 x {} heads x {} pairs x ({} + {} + {})", d.num_heads,
+                          with_thousands(work_.pairs), d.qk_nope_head_dim, d.qk_rope_head_dim, d.v_head_dim)
+            : fmt::format("2 x {} heads x {} pairs x (2 x {} + {})", d.num_heads, with_thousands(work_.pairs),
+                          d.kv_lora_rank, d.qk_rope_head_dim);
     if (head_space())
-      text += fmt::format(" + 2 x {} heads x {} x {} x ({} + {})", d.num_heads,
-                          expanded ? with_thousands(work_.rows) + " rows"
-                                   : with_thousands(shape_.num_tokens()) + " tokens",
-                          d.kv_lora_rank, d.qk_nope_head_dim, d.v_head_dim);
+      text += fmt::format(
+          " + 2 x {} heads x {} x {} x ({} + {})", d.num_heads,
+          expanded ? with_thousands(work_.rows) + " rows" : with_thousands(shape_.num_tokens()) + " tokens",
+          d.kv_lora_rank, d.qk_nope_head_dim, d.v_head_dim);
     line("flops", text, whole(work_.flops_of(r_.strategy)), widths());
   }
 
@@ -81,9 +81,9 @@ class Lines {
                                       : std::string("ceilings measured in the same run");
     line("floor",
          fmt::format("max({}, {} FLOP / {:.4g} GFLOP/s = {:.4g} us) + {:.3g} us of launch",
-                     r_.cache_state == "warm"
-                         ? std::string("0, for warm data may come from the caches")
-                         : fmt::format("{} B / {:.4g} GB/s = {:.4g} us", whole(*r_.bytes), *r_.ceiling_gbps, memory),
+                     r_.cache_state == "warm" ? std::string("0, for warm data may come from the caches")
+                                              : fmt::format("{} B / {:.4g} GB/s = {:.4g} us",
+                                                            whole(*r_.bytes), *r_.ceiling_gbps, memory),
                      whole(flops), *r_.ceiling_gflops, compute, launch),
          fmt::format("{:.4g} us", *r_.floor_us), from);
     if (modelled) return;
@@ -113,7 +113,9 @@ Table formulas_table(std::span<const BenchRecord> records) {
                {"value", "value"},
                {"from", "from"}},
               {}};
-  for (const BenchRecord& record : records) Lines(record, table).add();
+  for (const BenchRecord& record : records) {
+    if (record.status != "unsupported") Lines(record, table).add();
+  }
   return table;
 }
 

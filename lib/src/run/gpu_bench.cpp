@@ -126,6 +126,7 @@ void GpuBench::add_facts(report::Environment& environment) const {
   if (!card.id.empty()) fact("gpu_id", card.id);
   if (card.power_limit_w) fact("gpu_power_limit_w", *card.power_limit_w);
   if (card.max_sm_clock_mhz) fact("gpu_max_sm_clock_mhz", *card.max_sm_clock_mhz);
+  if (const auto others = card_.other_processes()) fact("gpu_other_processes", std::int64_t{*others});
   if (!card_.why_none().empty()) fact("nvml", card_.why_none());
   fact("gpu_read_gbps", ceilings_.read_bytes_per_s / 1e9);
   fact("gpu_copy_gbps", ceilings_.copy_bytes_per_s / 1e9);
@@ -306,6 +307,7 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
   if (record.slowed_by.find("thermal") != std::string::npos ||
       record.slowed_by.find("brake") != std::string::npos)
     record.flags.emplace_back("throttled");
+  if (card_.other_processes().value_or(0) > 0) record.flags.emplace_back("shared");
   add_gpu_floor(inputs.shape(), record);
 }
 
