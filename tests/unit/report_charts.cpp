@@ -175,6 +175,15 @@ TEST(Html, IsOneFileWithoutTheNetworkAndHoldsTheNumbers) {
   EXPECT_EQ(page.find("<b>"), std::string::npos);
 }
 
+TEST(Findings, TheTallyDoesNotCallVerifiedWhatWasNot) {
+  std::vector<BenchRecord> records = sample();
+  EXPECT_EQ(tally(records), "6 points measured, each verified first");
+  records[0].verified = "no";
+  EXPECT_EQ(tally(records), "6 points measured, 1 of them not verified");
+  records[1].status = "unsupported";
+  EXPECT_EQ(tally(records), "5 points measured, 1 of them not verified; 1 unsupported");
+}
+
 TEST(Findings, CompareBackendsAndWindowsOverCommonShapes) {
   const std::vector<std::string> sentences = findings(sample());
   ASSERT_EQ(sentences.size(), 2U);
