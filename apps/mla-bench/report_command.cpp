@@ -2,8 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-
-#include <fstream>
+#include <filesystem>
 
 #include "commands.hpp"
 #include "core/text.hpp"
@@ -97,14 +96,7 @@ report::Document document_of(const ReportRequest& request, const report::RunFile
 /// Never over a file that is there.
 void deliver(const ReportRequest& request, const std::string& content) {
   if (request.to.empty()) return cli::write_stdout(content);
-  if (fs::exists(request.to)) {
-    throw Error(ErrorCode::kInvalidArgument, fmt::format("{} exists already", text::quoted(request.to)),
-                "choose another --to");
-  }
-  std::ofstream stream(request.to, std::ios::binary);
-  stream << content;
-  stream.close();
-  if (!stream) throw Error(ErrorCode::kIo, fmt::format("cannot write {}", text::quoted(request.to)));
+  cli::write_new_file(request.to, content);
 }
 
 }  // namespace

@@ -130,6 +130,29 @@ TEST_F(BenchErrors, AFullDiskEndsTheRunWithWhatFits) {
   EXPECT_TRUE(content(file("full/run.jsonl")).ends_with("\n")) << "whole lines only";
 }
 
+TEST_F(BenchErrors, AFullDiskIsSaidOfEveryFileAndLeavesNoHalf) {
+  ASSERT_EQ(bench(small_run({"--out", "a"})).exit_code, 0);
+  // What follows is longer than the limit of a kilobyte, as on a disk with no more room.
+  for (const std::string& command :
+       {std::string("report a -o html --to page.html"), std::string("report a -o json --to all.json"),
+        std::string("run --resume --out a --gbench-json g.json --kv 64..80")}) {
+    const RunResult r = mla::test::run_program(
+        "/bin/bash", {"-c", "ulimit -f 1; cd '" + dir_.string() + "'; exec '" + MLA_BENCH + "' " + command});
+    EXPECT_EQ(r.exit_code, 2) << command << r.out;
+    EXPECT_NE(r.err.find("cannot write"), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find("File too large"), std::string::npos) << r.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(file("page.html")));
+  EXPECT_FALSE(std::filesystem::exists(file("all.json")));
+  const RunResult unwritten = mla::test::run_program(
+      "/bin/bash",
+      {"-c", "ulimit -f 1; cd '" + dir_.string() + "'; exec '" + MLA_BENCH +
+                 "' run --backend cpu-absorbed,cpu-expanded --dims h2/l32/r16/p16/v16 --kv 64 --dtype f32 "
+                 "--cache f32 --caches warm --max-time 20ms --out none --gbench-json g2.json"});
+  EXPECT_EQ(unwritten.exit_code, 2) << unwritten.out;
+  EXPECT_NE(unwritten.err.find("'g2.json' was not written whole"), std::string::npos) << unwritten.err;
+}
+
 TEST_F(BenchErrors, WhatTheMachineCannotDo) {
   const RunResult r = bench(small_run({"--backend", "cpu-expanded"}));
   EXPECT_NE(r.err.find("--backend"), std::string::npos) << "given twice";

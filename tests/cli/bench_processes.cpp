@@ -97,7 +97,7 @@ TEST_F(BenchProcesses, AFullDiskIsToldOnceAndEndsTheRun) {
                  "--cache f32 --min-time 0ms --max-time 50ms --noise 90% --caches warm --out full "
                  "--processes 2"});
   EXPECT_EQ(r.exit_code, 2) << r.err;
-  EXPECT_EQ(lines(r.err).size(), 1U) << r.err;
+  EXPECT_EQ(lines(r.err).size(), 2U) << "an error and a hint: " << r.err;
   EXPECT_NE(r.err.find("cannot write"), std::string::npos) << r.err;
   EXPECT_TRUE(content(file("full/run.jsonl")).ends_with("\n")) << "whole lines only";
 }

@@ -123,6 +123,36 @@ TEST_F(BenchReports, WithoutGnuplotTablesAndThePageStillWork) {
   EXPECT_EQ(bench({"report", "base"}, nowhere).exit_code, 0);
 }
 
+TEST_F(BenchReports, TheScriptOfResultsMakesFolderAndPagesAndGoesOn) {
+  const auto script = [&](const std::string& limit) {
+    return mla::test::run_program(
+        "/bin/bash",
+        {std::string(MLA_TEST_DATA) + "/../results/measure.sh", "out", "--gpu", "none", "--backend", "cpu-absorbed",
+         "--model", "deepseek-v2-lite", "--heads", "2,4", "--requests", "1", "--kv", "64", "--noise", "50%",
+         "--min-time", "1ms", "--max-time", "100ms"},
+        {.env = {{"MLA_BENCH", MLA_BENCH}, {"SWEEPS", "heads page"}, {"LIMIT", limit}}, .directory = dir_.string()});
+  };
+  const RunResult late = script("0");
+  EXPECT_EQ(late.exit_code, 130) << late.err;
+  EXPECT_NE(late.err.find("heads: no time is left for it"), std::string::npos) << late.err;
+  const RunResult r = script("100");
+  ASSERT_EQ(r.exit_code, 0) << r.err << r.out;
+  const auto records = [&](const char* sweep) {
+    return mla::report::read_run(file(std::string("out/") + sweep + "/run.jsonl")).records.size();
+  };
+  EXPECT_EQ(records("heads"), 2U);
+  EXPECT_EQ(records("page"), 12U);
+  for (const char* sweep : {"heads", "page"}) {
+    const std::string page = content(file(std::string("out/") + sweep + ".html"));
+    EXPECT_NE(page.find("</html>"), std::string::npos);
+    EXPECT_NE(page.find(std::string(sweep) == "page" ? "Does the page size matter?" : "number of heads"),
+              std::string::npos)
+        << "the question of the sweep";
+  }
+  EXPECT_EQ(script("100").exit_code, 0) << "again: nothing is missing, the pages are made anew";
+  EXPECT_EQ(records("page"), 12U);
+}
+
 TEST_F(BenchReports, RerunMeasuresTheSamePointsAgain) {
   const RunResult one =
       bench({"rerun", "base", "--row", "2", "--max-time", "200ms", "--fail-on", "none", "--out", "again"});

@@ -74,7 +74,7 @@ PointChange compare_point(const std::vector<const BenchRecord*>& base_records,
   const Side base = make_side(base_records);
   const Side now = make_side(now_records);
   if (base.samples.empty()) {  // did not work before: nothing to lose
-    point.change = bad == now_records.end() ? Change::kAmbiguous : Change::kSame;
+    point.change = Change::kAmbiguous;
     point.why = fmt::format("the base has no time: {}", point.base->status);
     return point;
   }
@@ -177,6 +177,13 @@ RunChange compare_runs(std::span<const BenchRecord> base, std::span<const BenchR
       change.only_base.push_back(id);
       continue;
     }
+    const auto no_time = [](const std::vector<const BenchRecord*>& records) {
+      return std::ranges::none_of(records, [](const BenchRecord* r) { return !r->samples_us.empty(); });
+    };
+    if (no_time(base_points.at(id)) && no_time(found->second)) {
+      ++change.untimed;
+      continue;
+    }
     change.points.push_back(compare_point(base_points.at(id), found->second, threshold));
     if (change.points.back().now_us > 0) {
       log_sum += std::log(change.points.back().ratio);
@@ -239,6 +246,8 @@ Document compare_document(const RunChange& change, double threshold) {
     table.rows.push_back(std::move(row));
   }
   document.tables.push_back(std::move(table));
+  if (change.untimed > 0)
+    document.notes.push_back(fmt::format("{} more points have a time in neither run", change.untimed));
   for (const std::string& id : change.only_base) document.notes.push_back("only in the base: " + id);
   for (const std::string& id : change.only_now) document.notes.push_back("only now: " + id);
   return document;

@@ -38,6 +38,7 @@ struct PointChange {
 struct RunChange {
   std::vector<PointChange> points;               ///< in the order of the base
   std::vector<std::string> only_base, only_now;  ///< identities
+  std::int64_t untimed = 0;                      ///< points without a time in either: nothing to compare
   double ratio = 1;                              ///< geometric mean over the points with times in both
   [[nodiscard]] std::int64_t count(Change change) const noexcept;
 };
