@@ -8,7 +8,7 @@ set -euo pipefail
 out=${1:?usage: $0 FOLDER [options of mla-bench run]}
 shift
 bench=${MLA_BENCH:-mla-bench}
-sweeps=${SWEEPS:-decode step window heads page dtype ragged mixed prefill regression}
+sweeps=${SWEEPS-decode step window heads page dtype ragged mixed prefill regression}
 limit=${LIMIT:-100000}
 status=0
 measure() { # SWEEP OPTIONS...: a sweep with a wrong or refused point does not keep the others from being measured
@@ -35,8 +35,9 @@ page() { # SWEEP OPTIONS...: its page and its picture, which show what the sweep
   [[ -e $out/$sweep/run.jsonl ]] || return 0
   rm -f "$out/$sweep.html" "$out/$sweep.svg"
   "$bench" report "$out/$sweep" "$@" -o html --to "$out/$sweep.html" || status=1
-  "$bench" report "$out/$sweep" "$@" -o svg --to "$out/$sweep.svg" || status=1
+  if command -v gnuplot >/dev/null; then "$bench" report "$out/$sweep" "$@" -o svg --to "$out/$sweep.svg" || status=1; fi
 }
+command -v gnuplot >/dev/null || echo "without gnuplot the pages have no charts: run this again where it is, with SWEEPS=" >&2
 mkdir -p "$out"
 for sweep in $sweeps; do measure "$sweep" "$@"; done
 if [[ -n ${PEERS:-} ]]; then
@@ -54,5 +55,5 @@ page ragged --facet none
 page mixed --facet none
 page prefill --facet requests
 page regression --facet space,window
-page peers --facet space,requests
+page peers --facet space,heads,requests
 exit $status

@@ -127,10 +127,28 @@ TEST_F(BenchReports, TheScriptOfResultsMakesFolderAndPagesAndGoesOn) {
   const auto script = [&](const std::string& limit) {
     return mla::test::run_program(
         "/bin/bash",
-        {std::string(MLA_TEST_DATA) + "/../results/measure.sh", "out", "--gpu", "none", "--backend", "cpu-absorbed",
-         "--model", "deepseek-v2-lite", "--heads", "2,4", "--requests", "1", "--kv", "64", "--noise", "50%",
-         "--min-time", "1ms", "--max-time", "100ms"},
-        {.env = {{"MLA_BENCH", MLA_BENCH}, {"SWEEPS", "heads page"}, {"LIMIT", limit}}, .directory = dir_.string()});
+        {std::string(MLA_TEST_DATA) + "/../results/measure.sh",
+         "out",
+         "--gpu",
+         "none",
+         "--backend",
+         "cpu-absorbed",
+         "--model",
+         "deepseek-v2-lite",
+         "--heads",
+         "2,4",
+         "--requests",
+         "1",
+         "--kv",
+         "64",
+         "--noise",
+         "50%",
+         "--min-time",
+         "1ms",
+         "--max-time",
+         "100ms"},
+        {.env = {{"MLA_BENCH", MLA_BENCH}, {"SWEEPS", "heads page"}, {"LIMIT", limit}},
+         .directory = dir_.string()});
   };
   const RunResult late = script("0");
   EXPECT_EQ(late.exit_code, 130) << late.err;

@@ -27,10 +27,12 @@ std::string section(std::string_view title, std::string_view body) {
   return fmt::format("<h2>{}</h2>\n{}\n", html_escaped(title), body);
 }
 
-/// Index of each backend in the palette.
+/// Index of each backend in the palette: the order of the charts' lines, so that a backend has one colour.
 std::map<std::string, std::size_t> palette(std::span<const BenchRecord> records) {
   std::map<std::string, std::size_t> index;
-  for (const BenchRecord& record : records) index.emplace(record.backend, 0);
+  for (const BenchRecord& record : records) {
+    if (record.time_us) index.emplace(record.backend, 0);
+  }
   std::size_t next = 0;
   for (auto& [backend, i] : index) i = next++ % std::size(kCellColors);
   return index;

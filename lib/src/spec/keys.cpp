@@ -14,7 +14,7 @@ constexpr Section kAxis = Section::kAxes;
 constexpr Section kHow = Section::kMeasure;
 
 constexpr SweepKey kKeys[] = {
-    {"backend", kAxis, "BACKENDS", "all", "Backends to measure, or all", false},
+    {"backend", kAxis, "BACKENDS", "all", "Backends to measure, or all; all,-x: without x", false},
     {"shape", kAxis, "SHAPES", "", "Whole shapes as records name them; instead of all axes of the shape",
      false},
     {"model", kAxis, "MODELS", "deepseek-v3", "Models whose MLA widths to use", true},
