@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every sweep whose numbers results/README.md speaks of, into one folder, with a page and a picture each:
 #     results/measure.sh results/h200/2026-11-30-name [options of mla-bench run]
-# Run again, it goes on where it was interrupted. MLA_BENCH names the program, PEERS a list of peers (peers/*.py), SWEEPS the
-# sweeps, LIMIT the seconds after which the sweep in hand is interrupted and no other begins (the pages are still made).
+# Run again, it goes on where it was interrupted. MLA_BENCH names the program, PEERS a list of peers with their arguments
+# ("peers/torch_bmm.py;peers/flashinfer_mla.py fa3"), SWEEPS the sweeps, LIMIT the seconds after which the sweep in hand is interrupted and no other begins (the pages are still made).
 set -euo pipefail
 out=${1:?usage: $0 FOLDER [options of mla-bench run]}
 shift
@@ -41,8 +41,9 @@ command -v gnuplot >/dev/null || echo "without gnuplot the pages have no charts:
 mkdir -p "$out"
 for sweep in $sweeps; do measure "$sweep" "$@"; done
 if [[ -n ${PEERS:-} ]]; then
+  IFS=';' read -ra list <<<"$PEERS"
   peers=()
-  for peer in $PEERS; do peers+=(--peer "$peer"); done
+  for peer in "${list[@]}"; do peers+=(--peer "$peer"); done
   measure peers "${peers[@]}" "$@"
 fi
 page decode --facet heads,requests
