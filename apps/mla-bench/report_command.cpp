@@ -76,6 +76,22 @@ std::string html(const ReportRequest& request, const report::RunFile& run) {
                               .command = request.command_line});
 }
 
+/// Before anything is read: a word that is not known is not known for any format.
+void check(const ReportRequest& request) {
+  constexpr std::string_view kFormats[] = {"table", "json", "csv", "md", "html", "svg", "png"};
+  if (std::ranges::find(kFormats, request.format) == std::end(kFormats)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--output {} is no format", text::quoted(request.format)),
+                "allowed are table, json, csv, md, html, svg and png");
+  }
+  const report::Table all = report::record_table({}, true);
+  for (const std::string& keys : {request.x, request.y, request.by, request.facet}) {
+    if (keys == "none" || keys.empty()) continue;
+    for (const std::string& key : text::split(keys, ','))
+      static_cast<void>(report::column_index(all.columns, key));
+  }
+}
+
 report::Document document_of(const ReportRequest& request, const report::RunFile& run) {
   report::Document document;
   document.kind = "bench.report";
@@ -102,6 +118,7 @@ void deliver(const ReportRequest& request, const std::string& content) {
 }  // namespace
 
 int answer(const ReportRequest& request) {
+  check(request);
   report::RunFile run = read_runs(request.paths);
   if (run.records.empty()) throw Error(ErrorCode::kInvalidArgument, "the runs hold no record");
   select(run.records, request.where);

@@ -39,7 +39,15 @@ spec::SweepSpec start_spec(const RunRequest& request) {
   if (!request.spec.empty()) {
     return spec::load_spec(request.spec, request.spec == "-" ? cli::read_stdin() : std::string());
   }
-  if (request.resume) return spec::load_spec((fs::path(request.out) / "spec.json").string());
+  if (request.resume) {
+    const fs::path file = fs::path(request.out) / "spec.json";
+    if (!fs::exists(file)) {
+      throw Error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("there is no run to continue in {}: it has no spec.json", text::quoted(request.out)));
+    }
+    return spec::load_spec(file.string());
+  }
   return spec::default_spec();
 }
 
