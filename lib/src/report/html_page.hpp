@@ -21,6 +21,7 @@ th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align
 th { background: var(--soft); position: sticky; top: 0; }
 #points th, #points td { white-space: normal; padding: .2rem .35rem; font-size: .76rem; }
 #points td:first-child { white-space: nowrap; }
+#speedups td { white-space: normal; }
 td.n, th.n { text-align: right; }
 td.best { color: #fff; font-weight: 600; line-height: 1.25; }
 td.best small { font-weight: 400; }

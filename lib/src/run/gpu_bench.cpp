@@ -16,16 +16,14 @@
 #include "run/fill_record.hpp"
 #include "run/host_copy.hpp"
 #include "run/peer_point.hpp"
+#include "run/round_timer.hpp"
 #include "verify/run_case.hpp"
 
 namespace mla::run {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kMemoryShare = 0.7;  // of what is free goes to inputs at most
-constexpr double kRoundSeconds =
-    1e-3;  // a captured round lasts at least this long, so that its ends do not show
-constexpr std::int64_t kMostCalls = 4096;                  // captured in one graph
+constexpr double kMemoryShare = 0.7;                       // of what is free goes to inputs at most
 constexpr double kLookSeconds = 0.02;                      // load under which clocks and power are read
 constexpr std::size_t kPlaceBytes = std::size_t{2} << 20;  // memory is mapped in pieces of this size
 constexpr std::int64_t kPlaces = 64;
@@ -36,48 +34,6 @@ constexpr double kEagerShare = 0.1;  // of the time for a point, for calls launc
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
-
-/// Replays of a captured round of calls, or the round enqueued anew where it cannot be captured.
-class RoundTimer final : public Timer {
- public:
-  /// `extra`: calls a round that are made and not counted, an injected slowdown.
-  RoundTimer(DeviceTimer& device, std::function<void(std::int64_t)> call, std::int64_t calls,
-             std::int64_t extra)
-      : device_(device), call_(std::move(call)), calls_(calls), extra_(extra) {
-    try {
-      graph_ = device.capture([this] { round(); });
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kUnsupported) throw;
-      why_no_graph_ = error.what();
-    }
-  }
-  std::string_view name() const noexcept override { return graph_ ? "graph" : "event"; }
-  double resolution() const noexcept override { return 0.5e-6; }  // of CUDA events
-  double measure(const std::function<void()>&, int calls) override { return replay(calls, {}); }
-  /// Seconds a call, over at least `calls` of them in whole rounds.
-  double replay(std::int64_t calls, const std::function<void()>& meanwhile) {
-    const auto rounds = static_cast<int>(std::max<std::int64_t>(1, (calls + calls_ - 1) / calls_));
-    const double seconds = graph_ ? device_.seconds(*graph_, rounds, meanwhile)
-                                  : device_.seconds(
-                                        [&] {
-                                          for (int i = 0; i < rounds; ++i) round();
-                                        },
-                                        meanwhile);
-    return seconds / static_cast<double>(rounds * calls_);
-  }
-  [[nodiscard]] std::int64_t calls_in_round() const noexcept { return calls_; }
-  [[nodiscard]] const std::string& why_no_graph() const noexcept { return why_no_graph_; }
-
- private:
-  void round() {
-    for (std::int64_t i = 0; i < calls_ + extra_; ++i) call_(i);
-  }
-  DeviceTimer& device_;
-  std::function<void(std::int64_t)> call_;
-  std::int64_t calls_, extra_;
-  std::unique_ptr<CapturedWork> graph_;
-  std::string why_no_graph_;
-};
 
 double median_of(std::vector<double> values) {
   std::ranges::sort(values);
@@ -268,20 +224,10 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
   for (std::int64_t i = 1; i <= more; ++i) eager.push_back(timer_->seconds([&] { call(i); }));
   record.event_us = median_of(eager) * kMicro;
 
-  // Whole rounds of the rotation, as many as a round of kRoundSeconds needs.
-  const std::int64_t sets = inputs.sets();
-  const double rough = *std::ranges::min_element(eager);
-  const auto rounds =
-      static_cast<std::int64_t>(std::ceil(kRoundSeconds / (rough * static_cast<double>(sets))));
-  std::int64_t calls =
-      sets * std::clamp<std::int64_t>(rounds, 1, std::max<std::int64_t>(1, kMostCalls / sets));
-  std::int64_t extra = 0;
-  if (slowdown_ > 0) {  // long enough rounds for at least one call too many
-    while (static_cast<double>(calls) * slowdown_ < 1) calls += sets;
-    extra = std::llround(static_cast<double>(calls) * slowdown_);
-    record.flags.emplace_back("slowed");
-  }
-  RoundTimer timer(*timer_, call, calls, extra);
+  const RoundLayout layout = round_layout(inputs.sets(), *std::ranges::min_element(eager), slowdown_);
+  if (layout.extra > 0) record.flags.emplace_back("slowed");
+  RoundTimer timer(*timer_, call, layout);
+  const std::int64_t calls = timer.calls_in_part();
   record.timer = timer.name();
   if (!timer.why_no_graph().empty()) record.flags.emplace_back("no-graph");
 
