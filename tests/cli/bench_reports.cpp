@@ -173,6 +173,49 @@ TEST_F(BenchReports, TheScriptOfResultsMakesFolderAndPagesAndGoesOn) {
   EXPECT_EQ(records("page"), 12U);
 }
 
+TEST_F(BenchReports, TheScriptOfARecordMeasuresTwiceComparesAndTunes) {
+  const RunResult r =
+      mla::test::run_program("/bin/bash",
+                             {std::string(MLA_TEST_DATA) + "/../results/record.sh",
+                              "out",
+                              "--gpu",
+                              "none",
+                              "--backend",
+                              "cpu-absorbed,cpu-expanded",
+                              "--model",
+                              "deepseek-v2-lite",
+                              "--heads",
+                              "2",
+                              "--batch",
+                              "1q1s64",
+                              "--space",
+                              "head",
+                              "--window",
+                              "full",
+                              "--noise",
+                              "50%",
+                              "--min-time",
+                              "1ms",
+                              "--min-samples",
+                              "7",
+                              "--max-time",
+                              "100ms"},
+                             {.env = {{"MLA_BENCH", MLA_BENCH}, {"SWEEPS", "regression"}, {"LIMIT", "100"}},
+                              .directory = dir_.string()});
+  ASSERT_EQ(r.exit_code, 0) << r.err << r.out;
+  EXPECT_NE(r.err.find("compared with a second run: exit code"), std::string::npos) << r.err;
+  EXPECT_EQ(mla::report::read_run(file("out/regression/run.jsonl")).records.size(), 6U) << "three processes";
+  EXPECT_EQ(mla::report::read_run(file("out-again/regression/run.jsonl")).records.size(), 4U) << "two";
+  EXPECT_NE(content(file("out/again.md")).find("2 points:"), std::string::npos);
+  EXPECT_NE(content(file("out/selector.json")).find("\"shape\""), std::string::npos);
+  const std::string page = content(file("out/README.md"));
+  for (const char* part :
+       {"# out", "## regression", "Did anything get slower", "| batch | cpu-absorbed | cpu-expanded |",
+        "mla-bench report regression --pivot", "## Twice the same", "2 points:"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part << "\n" << page;
+  }
+}
+
 TEST_F(BenchReports, RerunMeasuresTheSamePointsAgain) {
   const RunResult one =
       bench({"rerun", "base", "--row", "2", "--max-time", "200ms", "--fail-on", "none", "--out", "again"});

@@ -81,7 +81,12 @@ TEST(Pivot, IsTheChartAsATable) {
   EXPECT_EQ(pivot.rows[0], (std::vector<Cell>{std::int64_t{1}, std::int64_t{1024}, 100.0, 50.0}));
   EXPECT_EQ(pivot.rows[1][2], Cell{2500.0}) << "median of two windows";
   EXPECT_EQ(pivot.rows[2], (std::vector<Cell>{std::int64_t{8}, std::int64_t{65536}, Cell{}, 9000.0}));
-  EXPECT_EQ(pivot_table(table, {.x = "window", .facet = ""}).rows.size(), 2U) << "a text may stand across";
+  std::vector<BenchRecord> windows = sample();
+  windows.push_back(record("x", "1q1s64k", "w1024", 1500));
+  const Table by_window = pivot_table(record_table(windows, true), {.x = "window", .facet = ""});
+  ASSERT_EQ(by_window.rows.size(), 3U) << "a text may stand across";
+  EXPECT_EQ(by_window.rows[0][0], Cell{std::string("full")});
+  EXPECT_EQ(by_window.rows[1][0], Cell{std::int64_t{256}}) << "and numbers among texts sort as numbers";
   expect_error([&] { return pivot_table(table, {.y = "backend"}).rows.size(); }, ErrorCode::kInvalidArgument,
                {"backend", "number"});
 }

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 
@@ -28,6 +29,15 @@ std::string joined(const std::vector<Cell>& row, const std::vector<std::size_t>&
   std::string name;
   for (const std::size_t c : columns) name += (name.empty() ? "" : ", ") + show(row[c]);
   return name;
+}
+
+/// A text that is a number ("512" beside "full") sorts as one.
+Cell sortable(const Cell& cell) {
+  const auto* text = std::get_if<std::string>(&cell);
+  std::int64_t value = 0;
+  if (text == nullptr) return cell;
+  const auto [end, status] = std::from_chars(text->data(), text->data() + text->size(), value);
+  return status == std::errc{} && end == text->data() + text->size() ? Cell{value} : cell;
 }
 
 double median_of(std::vector<double> values) {
@@ -86,7 +96,7 @@ Table pivot_table(const Table& table, const ChartRequest& request) {
     const std::optional<double> value = as_number(row[y]);
     if (!value || !std::isfinite(*value)) continue;
     std::vector<Cell> place;
-    for (const std::size_t c : across) place.push_back(row[c]);
+    for (const std::size_t c : across) place.push_back(sortable(row[c]));
     const std::string name = joined(row, by);
     if (std::ranges::find(names, name) == names.end()) names.push_back(name);
     values[place][name].push_back(*value);
