@@ -2,6 +2,7 @@
 // compare, report and rerun, from files with known times.
 #include <algorithm>
 
+#include "../peers/python.hpp"
 #include "bench_fixture.hpp"
 #include "report/gnuplot.hpp"
 #include "report/record.hpp"
@@ -213,6 +214,32 @@ TEST_F(BenchReports, TheScriptOfARecordMeasuresTwiceComparesAndTunes) {
        {"# out", "## regression", "Did anything get slower", "| batch | cpu-absorbed | cpu-expanded |",
         "mla-bench report regression --pivot", "## Twice the same", "2 points:"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part << "\n" << page;
+  }
+}
+
+TEST_F(BenchReports, TheWordsOfResultsAreThoseOfARecord) {
+  const std::string python = mla::test::python_with("");
+  if (python.empty()) GTEST_SKIP() << "no Python 3";
+  const std::string results = std::string(MLA_SOURCE_DIR) + "/results";
+  write("theirs.json",
+        R"({"device": "d", "what": "w", "versions": {"k": "1"}, "spread": "s", "ceilings": {"read_TBps": 4},
+    "rows": [{"heads": 16, "q_len": 1, "batch": 32, "kv_len": 4096, "k_us": 28.35}]})");
+  const RunResult theirs = mla::test::run_program(python, {results + "/other_run.py", "theirs.json", "other"},
+                                                  {.directory = dir_.string()});
+  ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
+  const mla::report::RunFile other = mla::report::read_run(file("other/run.jsonl"));
+  ASSERT_EQ(other.records.size(), 1U);
+  EXPECT_EQ(other.records[0].backend, "k (another run)");
+  EXPECT_EQ(other.records[0].flags, std::vector<std::string>{"another-run"});
+  // By hand from the record: 55.0 / 32.4 and 184665 / 2259 at the ends; 56.7 us at that shape, twice theirs.
+  const RunResult words = mla::test::run_program(
+      python, {results + "/words.py", results + "/h200/2026-11-30-first", file("other/run.jsonl")});
+  ASSERT_EQ(words.exit_code, 0) << words.err;
+  std::string text = words.out;
+  std::ranges::replace(text, '\n', ' ');
+  for (const char* part : {"1.7 to 82 times as fast", "| 32q1s4k | 16 | 74.9 | 241 | 1 292 |",
+                           "of 64k keys all take 551", "k 0.50 with 16 heads (1 shapes"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << words.out;
   }
 }
 
