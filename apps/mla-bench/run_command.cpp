@@ -40,13 +40,12 @@ spec::SweepSpec start_spec(const RunRequest& request) {
     return spec::load_spec(request.spec, request.spec == "-" ? cli::read_stdin() : std::string());
   }
   if (request.resume) {
-    const fs::path file = fs::path(request.out) / "spec.json";
-    if (!fs::exists(file)) {
-      throw Error(
-          ErrorCode::kInvalidArgument,
-          fmt::format("there is no run to continue in {}: it has no spec.json", text::quoted(request.out)));
+    const fs::path spec = fs::path(request.out) / "spec.json";
+    if (!fs::is_regular_file(spec)) {
+      throw Error(ErrorCode::kIo, fmt::format("--resume: there is no run in {}, for it has no spec.json",
+                                              text::quoted(request.out)));
     }
-    return spec::load_spec(file.string());
+    return spec::load_spec(spec.string());
   }
   return spec::default_spec();
 }

@@ -36,7 +36,6 @@ struct Options {
   std::string lengths;              ///< plan: a trace
   std::string versus;               ///< plan: mha, gqa:8, mqa
   bool emit_sweep = false;          ///< plan: a spec for mla-bench instead of the answer
-  std::string with;                 ///< plan: a run of mla-bench whose times to use
   std::string layouts = "auto";     ///< sweep
   std::string window, sink = "0";   ///< savings
   std::string plot;                 ///< a file for the picture
@@ -44,6 +43,7 @@ struct Options {
   std::string top = "10";           ///< compare
   bool names = false;               ///< list
   bool formulas = false;
+  std::string with;  ///< plan: a run of mla-bench whose times to use
   cli::Output output;
 };
 

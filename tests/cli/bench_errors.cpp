@@ -91,7 +91,7 @@ TEST_F(BenchErrors, WhereResultsGo) {
   expect(small_run({"--out", "/dev/null/x"}), 2, {"/dev/null/x"});
   expect(small_run({"--resume"}), 2, {"--resume", "--out"});
   expect(small_run({"--resume", "--out", "none"}), 2, {"--resume"});
-  expect({"run", "--resume", "--out", "never-was"}, 2, {"no run to continue in 'never-was'"});
+  expect({"run", "--resume", "--out", "never-was"}, 2, {"--resume: there is no run in 'never-was'"});
   write("there.json", "mine");
   expect(small_run({"--gbench-json", "there.json"}), 2, {"there.json", "overwrites"});
   EXPECT_EQ(content(file("there.json")), "mine");
