@@ -79,7 +79,9 @@ std::vector<WrittenRepro> reduce_failures(const RunRequest& request, const verif
     options.progress = [&progress](const verify::Case& c, int) { progress.step(to_text(c)); };
     const verify::Shrunk shrunk =
         verify::shrink(repro.found_as, {repro.failure, repro.finding},
-                       verify::failing_on(judge, participant, oracle, request.repeats), options);
+                       verify::failing_on(judge, participant, oracle,
+                                          verify::repeats_for(*participant.backend, request.repeats)),
+                       options);
     repro.c = shrunk.c;
     repro.finding = shrunk.finding.reason;
     repro.version = build_info().version;

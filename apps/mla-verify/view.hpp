@@ -35,9 +35,15 @@ struct WrittenRepro {
 /// Everything that a run found.
 struct RunResult {
   std::uint64_t seed = 1;
+  verify::Shard shard{};
+  std::size_t jobs = 1;  ///< judges that worked side by side
+  struct {
+    std::size_t oracles = 0, cases = 0;  ///< 0 cases: random ones until the time was over
+  } asked_for;
   verify::SuiteRun cases;
   verify::OracleRun oracles;
   std::vector<WrittenRepro> repros;
+  double seconds = 0;  ///< all together
 };
 
 /// `passing_shown`: rows of passing verdicts, worst first; all failures are always shown.

@@ -10,6 +10,7 @@
 #include "mla/error.hpp"
 #include "mla/plugin_host.hpp"
 #include "verify/run_suite.hpp"
+#include "verify/threads.hpp"
 
 namespace mla::verify_app {
 namespace {
@@ -31,7 +32,8 @@ void load_plugins(const std::vector<std::string>& files) {
 }
 
 std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
-                                                   const std::vector<std::string>& plugins, double timeout) {
+                                                   const std::vector<std::string>& plugins, double timeout,
+                                                   int threads) {
   verify::IsolatedJudge::Options options;
   options.timeout = timeout;
   options.command = {own_program()};
@@ -40,10 +42,12 @@ std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
     options.command.insert(options.command.end(), {"--config-dir", configs.front().string()});
   options.command.insert(options.command.end(), {"worker", "--backends", backends});
   for (const std::string& file : plugins) options.command.insert(options.command.end(), {"--plugin", file});
+  options.command.insert(options.command.end(), {"--threads", std::to_string(threads)});
   return std::make_unique<verify::IsolatedJudge>(std::move(options));
 }
 
 int serve(const WorkerRequest& request) {
+  verify::limit_threads(request.threads);
   load_plugins(request.plugins);
   verify::serve_judge(verify::choose_participants(request.backends));
   return cli::kOk;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "run_program.hpp"
@@ -74,6 +75,12 @@ TEST_F(VerifyCli, UsageErrorsExitWithTwo) {
   expect_error({"run", "--seed", "-1"}, 2, {"--seed"});
   expect_error({"run", "--show", "99999999999999999999"}, 2, {"--show"});
   expect_error({"run", "--repeats", "100000"}, 2, {"--repeats", "0..1000"});
+  for (const char* shard :
+       {"", "1", "0/3", "4/3", "1/0", "1/", "/3", "1/3/5", "-1/3", "1/1001", "a/b", "1 /3"})
+    expect_error({"run", "--shard", shard}, 2, {"--shard", std::string("'") + shard + "'", "1/3"});
+  expect_error({"run", "--shard", "1/2", "--time", "1s"}, 2, {"--shard", "--time"});
+  expect_error({"run", "--jobs", "257"}, 2, {"--jobs", "0..256"});
+  expect_error({"run", "--jobs", "2", "--in-process", "--case", kCase}, 2, {"--in-process", "--jobs", "2"});
   expect_error({"run", "--suite", "quik"}, 2, {"'quik'", "quick"});
   expect_error({"run", "--filter", "("}, 2, {"'('", "regular expression"});
   expect_error({"run", "--filter", "h99999"}, 2, {"h99999", "none"});
@@ -172,6 +179,39 @@ TEST_F(VerifyCli, ASuiteMayBeAFile) {
   EXPECT_EQ(json.at("facts").at("passed"), 1);
   std::ofstream(dir_ / "my.cases") << kCase << " what=this\n";
   expect_error({"run", "--suite", (dir_ / "my.cases").string()}, 2, {"my.cases:1:", "what=this"});
+}
+
+TEST_F(VerifyCli, PartsOfASuiteAreTheWhole) {
+  const auto lines = [](const Args& more) {
+    Args args{"run", "--list-cases"};
+    args.insert(args.end(), more.begin(), more.end());
+    std::multiset<std::string> found;
+    std::istringstream in(verify(args).out);
+    for (std::string line; std::getline(in, line);) found.insert(line);
+    return found;
+  };
+  const std::multiset<std::string> whole = lines({});
+  std::multiset<std::string> parts;
+  for (const char* shard : {"1/3", "2/3", "3/3"}) parts.merge(lines({"--shard", shard}));
+  EXPECT_EQ(parts, whole);
+}
+
+TEST_F(VerifyCli, JobsChangeNothingButTheTime) {
+  const auto run = [](const char* jobs) {
+    Json json = Json::parse(verify({"run", "--backends", "cpu-absorbed", "--filter", "h[123] .*l40 ",
+                                    "--jobs", jobs, "--show", "1000", "-o", "json"})
+                                .out);
+    EXPECT_EQ(json.at("facts").at("jobs"), std::stoi(jobs));
+    return json.at("tables").at("cases");
+  };
+  EXPECT_EQ(run("1"), run("3"));
+}
+
+TEST_F(VerifyCli, AnUnfinishedRunSaysSo) {
+  const RunResult r = verify({"run", "--backends", "mutant:drop-newest", "--fail-fast", "--no-shrink"});
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_NE(r.out.find("NOT COMPLETE: "), std::string::npos) << r.out;
+  EXPECT_EQ(verify({"run", "--case", kCase}).out.find("NOT COMPLETE"), std::string::npos);
 }
 
 TEST_F(VerifyCli, EveryFormatAndJUnit) {
