@@ -38,7 +38,7 @@ Array<Scalar> products(const Matrix<const Scalar>& a, const Matrix<const Scalar>
 }
 
 /// spread_d += sum_j w_j |v_jd - out_d| over n keys; weights are 0 where the row does not look, and what stands there is
-/// not touched. The sums of a strip of channels stay in registers: half of all time went here.
+/// not touched. The sums of a strip of channels stay in registers.
 template <class Scalar>
 void add_spread(const Scalar* weight, const Scalar* v, std::int64_t stride, std::int64_t n, const Scalar* out,
                 std::int64_t width, Scalar* spread) {
