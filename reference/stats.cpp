@@ -90,7 +90,12 @@ void collect_stats(const VisibleKeys& visible, const Keys<Scalar>& all_keys, con
   const std::int64_t rows = in.rows();
   const Matrix<const Scalar> q{in.q.data(), rows, keys.d_qk, keys.d_qk};
   const Array<Scalar> abs_q = mapped(q.data, q.stride, rows, q.cols, absolute);
-  const Array<Scalar> square_q = mapped(q.data, q.stride, rows, q.cols, square);
+  Array<Scalar> square_q = mapped(q.data, q.stride, rows, q.cols, square);
+  for (std::int64_t r = 0; r < rows && heads.q_terms != nullptr; ++r) {
+    const std::int64_t row = block.begin + r;
+    const Scalar* terms = heads.q_terms + row / heads.group * heads.q_stride + row % heads.group * keys.d_qk;
+    std::transform(terms, terms + keys.d_qk, square_q.row(r), square);
+  }
   Array<Scalar> sum_abs(rows, keys.d_v), sum_square(rows, keys.d_v), spread(rows, keys.d_v);
   std::vector<RowStats> found(static_cast<std::size_t>(rows));
   const auto place = [&](std::int64_t r) {

@@ -12,18 +12,20 @@
 namespace mla::verify_app {
 namespace {
 
-std::int64_t count_within(const std::string& text, const char* name, std::int64_t most) {
+std::int64_t count_within(const std::string& text, const char* name, std::int64_t most,
+                          std::int64_t least = 0) {
   const std::int64_t n = spec::parse_count(text, name);
-  if (n <= most) return n;
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}, but must lie in 0..{}", name, n, most));
+  if (n >= least && n <= most) return n;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is {}, but must lie in {}..{}", name, n, least, most));
 }
 
 /// A whole number in our own grammar, so that errors speak one language.
 template <class Number>
 CLI::Option* count(CLI::App& app, const char* name, Number& value, std::int64_t most, const char* group,
-                   const char* description) {
-  const auto read = [&value, name, most](const std::string& text) {
-    value = static_cast<Number>(count_within(text, name, most));
+                   const char* description, std::int64_t least = 0) {
+  const auto read = [&value, name, most, least](const std::string& text) {
+    value = static_cast<Number>(count_within(text, name, most, least));
   };
   return app.add_option_function<std::string>(name, read, description)
       ->type_name("COUNT")
@@ -318,7 +320,7 @@ CLI::App* add_layer(CLI::App& root, LayerRequest& request) {
                  ->type_name("random|FILE")
                  ->default_str(request.hidden)
                  ->group("Input"));
-  cli::often(count(*app, "--tokens", request.tokens, 4096, "Input", "Random tokens"));
+  cli::often(count(*app, "--tokens", request.tokens, 4096, "Input", "Random tokens", 1));
   count(*app, "--start", request.start, 1000000000, "Input", "Position of the first token");
   count(*app, "--seed", request.seed, INT64_MAX, "Input", "Which random tokens");
   app->add_option_function<std::string>(
@@ -346,7 +348,7 @@ CLI::App* add_index(CLI::App& root, IndexRequest& request) {
   CLI::App* app = root.add_subcommand(
       "index", "Check index builders, host and device, against their definitions and each other");
   cli::set_examples(*app, {"mla-verify index", "mla-verify index --cases 20000 --seed 7"});
-  count(*app, "--cases", request.cases, 100000000, "Cases", "Random batches for each check");
+  count(*app, "--cases", request.cases, 100000000, "Cases", "Random batches for each check", 1);
   count(*app, "--seed", request.seed, INT64_MAX, "Cases", "Seed of the first one");
   cli::add_output_options(*app, request.output);
   return app;

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "mla/error.hpp"
 #include "mla/version.hpp"
 #include "verify/junit.hpp"
 #include "verify/shrink.hpp"
@@ -88,8 +89,13 @@ std::vector<WrittenRepro> reduce_failures(const RunRequest& request, const verif
     for (const std::string& file : request.plugins)
       repro.plugins.push_back(std::filesystem::absolute(file).string());
     const std::string path = repro_path(request.repro, repro.backend, failures.size() == 1);
-    verify::write_file(path, verify::to_json(repro, path));
-    written.push_back({repro, path, shrunk.tried, shrunk.stopped});
+    std::string problem;
+    try {
+      verify::write_file(path, verify::to_json(repro, path));
+    } catch (const Error& e) {
+      problem = e.what();  // what the run found is worth more than this file
+    }
+    written.push_back({repro, path, shrunk.tried, shrunk.stopped, problem});
   }
   return written;
 }

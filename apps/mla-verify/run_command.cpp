@@ -51,7 +51,16 @@ Suite choose_suite(const RunRequest& request, const verify::Participants& partic
     suite.cases = verify::parse_cases(verify::read_file(request.suite), request.suite);
     return suite;
   }
-  return verify::make_suite(request.suite, backends_of(participants), seed);
+  const std::vector<const Backend*> backends = backends_of(participants);
+  suite = verify::make_suite(request.suite, backends, seed);
+  std::vector<std::function<bool(const AttentionShape&)>> takes;
+  for (const verify::Participant& p : participants.ready) {
+    takes.push_back([&p](const AttentionShape& shape) {
+      return static_cast<bool>(p.backend->supports(shape, p.machine.device));
+    });
+  }
+  verify::top_up(suite, verify::suite_source(request.suite, backends), takes, seed);
+  return suite;
 }
 
 /// Whether a case's text matches; everything does an empty pattern.
@@ -144,6 +153,13 @@ struct Work {
 Work plan_work(const RunRequest& request, const verify::Participants& participants, std::uint64_t seed) {
   Work work;
   work.fuzzing = request.fuzz_seconds > 0;
+  if (work.fuzzing) {
+    if (!request.cases.empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--time makes its cases as it goes, so it cannot be combined with --case");
+    }
+    (void)verify::suite_source(request.suite, {});  // its name is right
+  }
   work.suite = choose_suite(request, participants, seed);
   work.wanted = make_filter(request.filter);
   if (work.fuzzing) {
@@ -195,6 +211,8 @@ void ask(const RunRequest& request, const verify::Participants& participants, co
 
 int run(const RunRequest& request) {
   const auto start = std::chrono::steady_clock::now();
+  for (const std::string& file : {request.junit, request.html})
+    if (!file.empty()) verify::require_writable(file);
   load_plugins(request.plugins);
   const std::string names = participant_names(request);
   const verify::Participants participants = verify::choose_participants(names);

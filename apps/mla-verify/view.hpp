@@ -29,7 +29,8 @@ struct WrittenRepro {
   verify::Repro repro;
   std::string path;
   int tried = 0;
-  bool stopped = false;  ///< before nothing simpler was left to try
+  bool stopped = false;   ///< before nothing simpler was left to try
+  std::string problem{};  ///< why the file could not be written, or empty
 };
 
 /// Everything that a run found.

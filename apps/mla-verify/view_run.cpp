@@ -171,7 +171,10 @@ report::Document run_document(const verify::Suite& suite, const verify::Particip
     document.notes.push_back(fmt::format("again: {}", verify::rerun_command(*v)));
   }
   for (const WrittenRepro& r : result.repros) {
-    document.notes.push_back(fmt::format("reduced: mla-verify run --replay {}", r.path));
+    document.notes.push_back(r.problem.empty()
+                                 ? fmt::format("reduced: mla-verify run --replay {}", r.path)
+                                 : fmt::format("reduced, but {}: mla-verify run --backends {} --case '{}'",
+                                               r.problem, r.repro.backend, to_text(r.repro.c)));
   }
   note_unsupported(run, document.notes);
   note_remarks(oracles, document.notes);

@@ -2,8 +2,12 @@
 #include "worker.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
+#include <thread>
 
 #include "commands.hpp"
 #include "mla/device.hpp"
@@ -23,6 +27,16 @@ std::string own_program() {
     throw Error(ErrorCode::kIo, fmt::format("cannot find this program's own path: {}", error.message()));
   }
   return path.string();
+}
+
+/// Whoever asks may be killed while a case is being computed; nobody would read the answer.
+void end_with_parent() {
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+  std::thread([parent = ::getppid()] {
+    while (::getppid() == parent) std::this_thread::sleep_for(std::chrono::seconds(1));
+    ::_exit(cli::kMachine);
+  }).detach();
 }
 
 }  // namespace
@@ -47,6 +61,7 @@ std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
 }
 
 int serve(const WorkerRequest& request) {
+  end_with_parent();
   verify::limit_threads(request.threads);
   load_plugins(request.plugins);
   verify::serve_judge(verify::choose_participants(request.backends));

@@ -123,6 +123,53 @@ TEST(Shards, TogetherAreTheWholeAndShareNothing) {
   EXPECT_EQ(parts, whole);
 }
 
+/// Serves one query token a request and little else, as many decode kernels do.
+class Narrow final : public Backend {
+ public:
+  [[nodiscard]] const BackendInfo& info() const noexcept override { return kernel_.info(); }
+  [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override {
+    return kernel_.rounding(shape);
+  }
+  [[nodiscard]] Support supports(const AttentionShape& shape, const Device&) const override {
+    const bool one = std::ranges::all_of(shape.batch, [](const Request& r) { return r.q_len == 1; });
+    return {one && shape.space == QuerySpace::kLatent && shape.topk == 0 && !shape.mask.window &&
+                shape.q_dtype == DType::kBF16 && shape.out_dtype == DType::kBF16 &&
+                shape.cache == CacheFormat::kBF16,
+            "no"};
+  }
+  [[nodiscard]] std::unique_ptr<Plan> plan(const AttentionShape& shape, const Device& device,
+                                           const PlanOptions& options) const override {
+    return kernel_.plan(shape, device, options);
+  }
+  void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
+           Stream stream) const override {
+    kernel_.run(plan, args, workspace, stream);
+  }
+
+ private:
+  EmulatedKernel kernel_{{"narrow", {}, 32, 1}};
+};
+
+TEST(NarrowKernels, HaveOraclesAndSomeTensOfCases) {
+  const Narrow kernel;
+  const Backend* backend = &kernel;
+  const Participant participants[] = {{backend, machine_for(kernel), {}}};
+  EXPECT_GT(oracle_questions(participants, {}).size(), 10U);
+  Suite suite = make_suite("quick", {&backend, 1}, 1);
+  const std::function<bool(const AttentionShape&)> takes[] = {
+      [&](const AttentionShape& shape) { return kernel.supports(shape, participants[0].machine.device).ok; }};
+  const auto taken = [&] {
+    return std::ranges::count_if(suite.cases, [&](const Case& c) { return takes[0](c.shape); });
+  };
+  EXPECT_LT(taken(), 20);
+  top_up(suite, suite_source("quick", {&backend, 1}), takes, 1);
+  EXPECT_EQ(taken(), 40);
+  std::set<std::string> different;
+  for (const Case& c : suite.cases) different.insert(to_text(c));
+  EXPECT_EQ(different.size(), suite.cases.size());
+  EXPECT_TRUE(std::ranges::is_sorted(suite.cases, {}, work_of));
+}
+
 TEST(Repeats, AsAskedForOrByTheBackend) {
   const EmulatedKernel kernel({"kernel", {}, 32, 1});
   EXPECT_EQ(repeats_for(kernel, 7), 7);

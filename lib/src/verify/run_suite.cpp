@@ -8,6 +8,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "core/text.hpp"
@@ -129,7 +130,10 @@ Participants choose_participants(std::string_view names) {
     add_all(participants);
     return participants;
   }
+  std::set<std::string> named;
   for (const std::string& name : text::split(names, ',')) {
+    if (!named.insert(name).second)
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("the backend '{}' is named twice", name));
     if (name.starts_with(kMutantPrefix)) {
       std::shared_ptr<const Backend> mutant = make_mutant_backend(name.substr(kMutantPrefix.size()));
       participants.ready.push_back({mutant.get(), machine_for(*mutant), mutant});
@@ -148,17 +152,7 @@ Participants choose_participants(std::string_view names) {
 }
 
 bool is_bulky(const Case& c) noexcept {
-  if (c.far_rows || c.first_block > 0) return true;
-  const AttentionShape& s = c.shape;
-  double rows = 0, keys = 0;
-  for (const Request& r : s.batch) {
-    rows += static_cast<double>(r.q_len) * s.dims.num_heads;
-    keys += r.kv_len;
-  }
-  // Query, output and rows as numbers in double precision, as tensors, and what is read back and compared.
-  const double values =
-      rows * (2.0 * query_width(s) + 5.0 * output_width(s)) + 3.0 * keys * s.dims.latent_width();
-  return values * sizeof(double) > kBulky;
+  return c.far_rows || c.first_block > 0 || bytes_of(c) > kBulky;
 }
 
 SuiteRun run_suite(std::span<const Case> cases, std::span<const Participant> participants,
