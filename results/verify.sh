@@ -3,7 +3,8 @@
 # The verifier's record of a machine into one folder: quick and full suite, all oracles, capabilities, index builders, and the
 # peers that can run.
 #     results/verify.sh results/h200/2026-11-30-verify BACKENDS
-# BACKENDS as for mla-verify run ("cuda-splitkv,cuda-gemm"). MLA_VERIFY names the program, PEERS a list of peers (peers/*.py),
+# BACKENDS as for mla-verify run ("cuda-splitkv,cuda-gemm"). MLA_VERIFY names the program, PEERS a list of peers, joined by commas
+# ("peers/torch_bmm.py,peers/flashinfer_mla.py fa2"), which are judged side by side,
 # LIMIT the seconds after which a part is interrupted and writes what it has (its headline then says NOT COMPLETE), SHARD a part
 # of the full suite (1/3, 2/3, 3/3 in three calls and folders), JOBS how many judges work side by side. What each part printed
 # while it ran is in NAME.log.
@@ -24,6 +25,14 @@ part quick run --backends "$backends" --suite quick --no-shrink --jobs "$jobs" -
 part full run --backends "$backends" --suite full --no-oracles --no-shrink --jobs "$jobs" --log-progress --shard "${SHARD:-1/1}"
 part capabilities capabilities --backends "$backends"
 part index index
-for peer in ${PEERS:-}; do part "peer-$(basename "$peer" .py)" run --peer "$peer" --no-shrink --jobs 4 --log-progress; done
+IFS=, read -ra peers <<<"${PEERS:-}"
+waiting=()
+for peer in ${peers[@]+"${peers[@]}"}; do
+  name=$(basename "${peer%% *}" .py)
+  [[ $peer == *' '* ]] && name+=-${peer#* }
+  (status=0 && part "peer-${name// /-}" run --peer "$peer" --no-shrink --jobs 3 --log-progress && exit $status) &
+  waiting+=($!)
+done
+for job in ${waiting[@]+"${waiting[@]}"}; do wait "$job" || status=1; done
 find "$out" -name '*.log' -empty -delete
 exit $status
