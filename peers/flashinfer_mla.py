@@ -75,7 +75,8 @@ class FlashInferPeer(TorchPeer):
         if s["lse"] is None:
             return s["wrapper"].run(*arguments), None
         out, lse = s["wrapper"].run(*arguments, return_lse=True)
-        return out, lse * math.log(2)  # its LSE is of base 2
+        # Its LSE is of base 2, and -50000 and a little stands for minus infinity: rows without keys.
+        return out, lse.masked_fill(lse < -49000, -math.inf) * math.log(2)
 
     def plan_text(self):
         return f"backend {self.kernel}"

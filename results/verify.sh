@@ -7,7 +7,7 @@
 # ("peers/torch_bmm.py,peers/flashinfer_mla.py fa2"), which are judged side by side,
 # LIMIT the seconds after which a part is interrupted and writes what it has (its headline then says NOT COMPLETE), SHARD a part
 # of the full suite (1/3, 2/3, 3/3 in three calls and folders), JOBS how many judges work side by side. What each part printed
-# while it ran is in NAME.log.
+# while it ran is in NAME.log, what all of them say first in SUMMARY.md.
 set -euo pipefail
 out=${1:?usage: $0 FOLDER BACKENDS}
 backends=${2:?usage: $0 FOLDER BACKENDS}
@@ -35,4 +35,13 @@ for peer in ${peers[@]+"${peers[@]}"}; do
 done
 for job in ${waiting[@]+"${waiting[@]}"}; do wait "$job" || status=1; done
 find "$out" -name '*.log' -empty -delete
+# What each part says first.
+{
+  printf '| part | outcome |\n|---|---|\n'
+  for record in "$out"/*.json; do
+    printf '| `%s` | ' "$(basename "$record")"
+    awk '/"headline"/ {h = 1; next} h && /\]/ {exit} h {gsub(/^ *"|",?$/, ""); printf "%s%s", (n++ ? "; " : ""), $0}' "$record"
+    printf ' |\n'
+  done
+} >"$out/SUMMARY.md"
 exit $status
