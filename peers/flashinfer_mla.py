@@ -77,7 +77,8 @@ class FlashInferPeer(TorchPeer):
         return s["wrapper"].run(*arguments, return_lse=True)
 
     def as_asked(self, s, out, lse):
-        return out, None if lse is None else lse * math.log(2)  # its LSE is of base 2
+        # Its LSE is of base 2, and -50000 and a little stands for minus infinity: rows without keys.
+        return out, None if lse is None else lse.masked_fill(lse < -49000, -math.inf) * math.log(2)
 
     def plan_text(self):
         return f"backend {self.kernel}"
