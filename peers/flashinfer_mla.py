@@ -74,8 +74,11 @@ class FlashInferPeer(TorchPeer):
         arguments = (s["q_nope"], s["q_pe"], s["c_kv"], s["k_pe"])
         if s["lse"] is None:
             return s["wrapper"].run(*arguments), None
-        out, lse = s["wrapper"].run(*arguments, return_lse=True)
-        return out, lse * math.log(2)  # its LSE is of base 2
+        return s["wrapper"].run(*arguments, return_lse=True)
+
+    def as_asked(self, s, out, lse):
+        # Its LSE is of base 2, and -50000 and a little stands for minus infinity: rows without keys.
+        return out, None if lse is None else lse.masked_fill(lse < -49000, -math.inf) * math.log(2)
 
     def plan_text(self):
         return f"backend {self.kernel}"

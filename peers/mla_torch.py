@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the PyTorch peers share: tensors from the protocol's, and timing with events and captured graphs."""
 
+import math
 import time
 
 from mla_peer import Skip, Unsupported, need
@@ -8,6 +9,8 @@ from mla_peer import Skip, Unsupported, need
 DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "F8_E4M3": "float8_e4m3fn",
           "I64": "int64", "I32": "int32", "U8": "uint8"}
 NAMES = {"f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16"}
+ROUND_SECONDS = 2e-3
+ROUNDS_AT_MOST = 64
 CPU_CACHE_BYTES = 256 << 20  # more than twice the last-level cache of most processors
 
 
@@ -66,11 +69,16 @@ class TorchPeer:
     # ---- the messages -------------------------------------------------------------------------------------------------
 
     def run(self, call):
-        out, lse = self.compute(self.prepare(call))
+        state = self.prepare(call)
+        out, lse = self.as_asked(state, *self.compute(state))
         tensors = {"out": self.stored(out, call.shape.out_dtype)}
         if call.lse is not None:
             tensors["lse"] = self.stored(lse, call.lse)
         return self.plan_text(), tensors
+
+    def as_asked(self, state, out, lse):
+        """The kernel's results in the protocol's shapes and conventions. Not timed: who calls the kernel takes its own."""
+        return out, lse
 
     def plan_text(self):
         return self.name
@@ -90,26 +98,38 @@ class TorchPeer:
                 raise Unsupported(f"{copies} copies of {bytes_of_one} bytes would be needed to leave the cache")
             states += [self.prepare(call) for _ in range(copies - 1)]
         calls = [lambda s=s: self.compute(s) for s in states]
-        for i in range(max(1, rules.warmup)):
+        # Every copy at least once: what a kernel does at its first call of a state (a plan that it keeps) is no part of the
+        # time, and captured it would be replayed each time.
+        for i in range(max(len(calls), rules.warmup)):
             calls[i % len(calls)]()
+        calls_in_sample = 1
         if rules.graph:
-            calls = [self.capture(c).replay for c in calls]
-            for c in calls[:max(1, rules.warmup)]:
-                c()
+            graph, calls_in_sample = self.capture_rounds(calls)
+            calls = [graph.replay]
+            graph.replay()
         measure = self.event_sample if gpu else self.wall_sample
         samples, start = [], time.perf_counter()
         while len(samples) < rules.samples and (not samples or time.perf_counter() - start < rules.max_time):
-            samples.append(measure(calls[len(samples) % len(calls)], rules.graph))
+            samples.append(measure(calls[len(samples) % len(calls)], rules.graph) / calls_in_sample)
         return {"samples_us": samples, "timer": "graph" if rules.graph else "event" if gpu else "wall",
                 "copies": len(states), "plan": self.plan_text()}
 
-    def capture(self, call):
+    def capture_rounds(self, calls):
+        """A graph of whole rounds through the copies, long enough that its launch does not show, and its number of calls: as
+        mla-bench times its own backends."""
         torch = self.torch
         torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for call in calls:
+            call()
+        torch.cuda.synchronize()
+        rounds = max(1, min(ROUNDS_AT_MOST, math.ceil(ROUND_SECONDS / (time.perf_counter() - begin))))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
-            graph.kept = call()  # the graph writes to these for as long as it is replayed
-        return graph
+            for _ in range(rounds):
+                for call in calls:
+                    call()
+        return graph, rounds * len(calls)
 
     def event_sample(self, call, graph):
         torch = self.torch
@@ -117,7 +137,7 @@ class TorchPeer:
         torch.cuda.synchronize()
         if graph:
             # The device waits while the host enqueues: else the launch's own delay would be measured, not the graph.
-            torch.cuda._sleep(200_000)
+            torch.cuda._sleep(1_000_000)
         begin.record()
         call()
         end.record()

@@ -74,10 +74,13 @@ class TritonPeer(TorchPeer):
             arguments.append(s["lse"])
         more = {"is_mla": True} if "is_mla" in self.takes else {}
         self.kernel(*arguments, s["table"], s["lengths"], s["partials"], s["splits"], s["scale"], s["page"], **more)
+        return s["o"], s["lse"] if has_lse else None
+
+    def as_asked(self, s, out, lse):
         if s["want_lse"] is None:
-            return s["o"], None
+            return out, None
         # Older versions return no LSE; that of each part stands behind its partial output.
-        return s["o"], s["lse"] if has_lse else self.torch.logsumexp(s["partials"][..., -1], dim=-1)
+        return out, self.torch.logsumexp(s["partials"][..., -1], dim=-1) if lse is None else lse
 
 
 if __name__ == "__main__":

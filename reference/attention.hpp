@@ -33,6 +33,8 @@ struct Heads {
   std::int64_t out_stride = 0;
   Scalar* lse = nullptr;
   std::int64_t lse_stride = 0;
+  /// Like q, for statistics: what stands for |q| where rounding errors are estimated; null: |q| itself.
+  const Scalar* q_terms = nullptr;
 };
 
 /// softmax(scale * q k^T) v for one block of rows: plain three-step softmax over the visible keys, or

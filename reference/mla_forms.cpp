@@ -57,6 +57,32 @@ const Scalar* w_uv_of(const MlaDims& dims, const Scalar* w_uv, int head) {
   return w_uv + std::int64_t{head} * dims.v_head_dim * dims.kv_lora_rank;
 }
 
+/// What the absorbed query of one head amounts to where its rounding errors are estimated: a sum over P that happens to
+/// cancel is small, but its errors are those of its terms. They come from P of the D = P + L + R additions of a score; the
+/// result is therefore raised by P/D of what its square lacks to the terms' sum of squares.
+template <class Scalar>
+void absorbed_terms(const MlaDims& dims, const Scalar* q, const Scalar* w_uk_head, std::int64_t count,
+                    std::int64_t q_stride, const Scalar* absorbed, Scalar* terms, std::int64_t stride) {
+  const std::int64_t L = dims.kv_lora_rank, P = dims.qk_nope_head_dim;
+  std::vector<Scalar> square_w(static_cast<std::size_t>(P * L)),
+      square_q(static_cast<std::size_t>(count * P));
+  std::vector<Scalar> sums(static_cast<std::size_t>(count * L));
+  const auto square = [](Scalar x) { return x * x; };
+  std::transform(w_uk_head, w_uk_head + P * L, square_w.begin(), square);
+  for (std::int64_t i = 0; i < count; ++i)
+    std::transform(q + i * q_stride, q + i * q_stride + P, square_q.begin() + i * P, square);
+  add_product<Scalar>({square_q.data(), count, P, P}, {square_w.data(), P, L, L}, {sums.data(), count, L, L});
+  const Scalar share = static_cast<Scalar>(P) / static_cast<Scalar>(P + dims.latent_width());
+  for (std::int64_t i = 0; i < count; ++i) {
+    for (std::int64_t l = 0; l < L; ++l) {
+      const Scalar value = square(absorbed[i * stride + l]);
+      const Scalar lacks = std::max(Scalar{0}, sums[static_cast<std::size_t>(i * L + l)] - value);
+      terms[i * stride + l] = std::sqrt(value + share * lacks);
+    }
+    std::copy_n(absorbed + i * stride + L, dims.qk_rope_head_dim, terms + i * stride + L);
+  }
+}
+
 template <class Scalar>
 std::vector<Scalar> zeros(std::int64_t rows, std::int64_t width) {
   return std::vector<Scalar>(static_cast<std::size_t>(rows * width));
@@ -157,8 +183,16 @@ Result<Scalar> absorbed_attention(const MlaCall<Scalar>& call) {
   const MlaDims& dims = call.dims;
   const std::int64_t rows = call.batch.tokens * dims.num_heads;
   std::vector<Scalar> absorbed = zeros<Scalar>(rows, dims.latent_width());
+  std::vector<Scalar> terms = zeros<Scalar>(call.row_stats ? rows : 0, dims.latent_width());
   for_each_request_and_head(call, [&](const BatchEntry& entry, int head) {
     absorb_head(dims, call.q, call.w_uk, head, entry.first_token, entry.request.q_len, absorbed.data());
+    if (!call.row_stats) return;
+    const std::int64_t row = entry.first_token * dims.num_heads + head;
+    const std::int64_t at = row * dims.latent_width();
+    absorbed_terms(dims, call.q + row * dims.head_width(), w_uk_of(dims, call.w_uk, head),
+                   entry.request.q_len, std::int64_t{dims.num_heads} * dims.head_width(),
+                   absorbed.data() + at, terms.data() + at,
+                   std::int64_t{dims.num_heads} * dims.latent_width());
   });
   MlaCall<Scalar> middle = call;
   middle.q = absorbed.data();
@@ -175,9 +209,10 @@ Result<Scalar> absorbed_attention(const MlaCall<Scalar>& call) {
     const Scalar* latent_rows = call.rows + entry.first_row * dims.latent_width();
     std::vector<Scalar> v = zeros<Scalar>(keys, dims.v_head_dim);
     expand_values(dims, latent_rows, keys, w_uv_of(dims, call.w_uv, head), v.data(), dims.v_head_dim);
-    const Heads<Scalar> heads = one_head(entry, dims, head, absorbed.data(), dims.latent_width(),
-                                         result.out.data(), dims.v_head_dim, result.lse.data());
+    Heads<Scalar> heads = one_head(entry, dims, head, absorbed.data(), dims.latent_width(), result.out.data(),
+                                   dims.v_head_dim, result.lse.data());
     const std::int64_t first = entry.first_token * dims.num_heads + head;
+    heads.q_terms = terms.data() + first * dims.latent_width();
     for (const RowBlock block : row_blocks(entry.visible, 1)) {
       collect_stats(
           entry.visible,

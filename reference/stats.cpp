@@ -8,7 +8,7 @@
 namespace mla::reference::detail {
 namespace {
 
-constexpr std::int64_t kChunk = 256;  // keys at a time: the copies of |k|, k^2, |v| and v^2 stay in the cache
+constexpr std::int64_t kChunk = 128;  // keys at a time: the copies of k^2, |v| and v^2 stay in the cache
 
 template <class Scalar>
 struct Array {
@@ -35,6 +35,32 @@ Array<Scalar> products(const Matrix<const Scalar>& a, const Matrix<const Scalar>
   Array<Scalar> result(a.rows, b.rows);
   add_product_transposed<Scalar>(a, b, result.matrix());
   return result;
+}
+
+/// spread_d += sum_j w_j |v_jd - out_d| over n keys; weights are 0 where the row does not look, and what stands there is
+/// not touched. The sums of a strip of channels stay in registers.
+template <class Scalar>
+void add_spread(const Scalar* weight, const Scalar* v, std::int64_t stride, std::int64_t n, const Scalar* out,
+                std::int64_t width, Scalar* spread) {
+  constexpr std::int64_t kStrip = 16;
+  std::int64_t first = 0;
+  for (; first + kStrip <= width; first += kStrip) {
+    Scalar sum[kStrip], center[kStrip];
+    std::copy_n(spread + first, kStrip, sum);
+    std::copy_n(out + first, kStrip, center);
+    for (std::int64_t j = 0; j < n; ++j) {
+      const Scalar w = weight[j];
+      if (w == 0) continue;
+      const Scalar* row = v + j * stride + first;
+      for (std::int64_t d = 0; d < kStrip; ++d) sum[d] += w * std::abs(row[d] - center[d]);
+    }
+    std::copy_n(sum, kStrip, spread + first);
+  }
+  for (std::int64_t j = 0; j < n && first < width; ++j) {
+    if (weight[j] == 0) continue;
+    for (std::int64_t d = first; d < width; ++d)
+      spread[d] += weight[j] * std::abs(v[j * stride + d] - out[d]);
+  }
 }
 
 struct Summary {
@@ -64,7 +90,12 @@ void collect_stats(const VisibleKeys& visible, const Keys<Scalar>& all_keys, con
   const std::int64_t rows = in.rows();
   const Matrix<const Scalar> q{in.q.data(), rows, keys.d_qk, keys.d_qk};
   const Array<Scalar> abs_q = mapped(q.data, q.stride, rows, q.cols, absolute);
-  const Array<Scalar> square_q = mapped(q.data, q.stride, rows, q.cols, square);
+  Array<Scalar> square_q = mapped(q.data, q.stride, rows, q.cols, square);
+  for (std::int64_t r = 0; r < rows && heads.q_terms != nullptr; ++r) {
+    const std::int64_t row = block.begin + r;
+    const Scalar* terms = heads.q_terms + row / heads.group * heads.q_stride + row % heads.group * keys.d_qk;
+    std::transform(terms, terms + keys.d_qk, square_q.row(r), square);
+  }
   Array<Scalar> sum_abs(rows, keys.d_v), sum_square(rows, keys.d_v), spread(rows, keys.d_v);
   std::vector<RowStats> found(static_cast<std::size_t>(rows));
   const auto place = [&](std::int64_t r) {
@@ -97,10 +128,8 @@ void collect_stats(const VisibleKeys& visible, const Keys<Scalar>& all_keys, con
         // Copies of one key are rounded alike: m errors of the same size and sign, not m that average out.
         const auto c = static_cast<std::size_t>(first + j);
         square_weight.row(r)[j] = w * w * static_cast<Scalar>(in.copies.empty() ? 1 : in.copies[c]);
-        for (std::int64_t d = 0; d < keys.d_v; ++d) {
-          spread.row(r)[d] += w * std::abs(v[j * keys.v_stride + d] - out[d]);
-        }
       }
+      add_spread(weight.row(r), v, keys.v_stride, n, out, keys.d_v, spread.row(r));
     }
     const Array<Scalar> abs_v = mapped(v, keys.v_stride, n, keys.d_v, absolute);
     const Array<Scalar> square_v = mapped(v, keys.v_stride, n, keys.d_v, square);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "program.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -91,6 +93,27 @@ void print(const report::Document& document, const Output& output) {
                               {.width = terminal.stdout_is_tty ? terminal.width : 0,
                                .color = terminal.color,
                                .fold_constant_columns = output.fold_constant_columns}));
+}
+
+void write_new_file(const std::string& path, std::string_view content) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (fd < 0 && errno == EEXIST)
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("'{}' exists, and nothing is overwritten", path),
+                "choose another --to");
+  int reason = fd < 0 ? errno : 0;
+  while (reason == 0 && !content.empty()) {
+    const ssize_t written = write(fd, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      reason = errno;
+    } else {
+      content.remove_prefix(static_cast<std::size_t>(written));
+    }
+  }
+  if (fd >= 0 && close(fd) != 0 && reason == 0) reason = errno;
+  if (reason == 0) return;
+  if (fd >= 0) unlink(path.c_str());  // half a file would stand in the way of the next try
+  throw Error(ErrorCode::kIo, fmt::format("cannot write '{}': {}", path, std::strerror(reason)));
 }
 
 std::string read_stdin() {

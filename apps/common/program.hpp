@@ -45,6 +45,10 @@ void print(const report::Document& document, const Output& output);
 /// The same care for text that is no Document (help, completion, JSON Lines).
 void write_stdout(std::string_view text);
 
+/// A file that is not there yet, whole or not at all. Throws kInvalidArgument if it exists, kIo with the system's reason if
+/// it cannot be written.
+void write_new_file(const std::string& path, std::string_view content);
+
 /// The whole of stdin. Throws kIo when it cannot be read.
 [[nodiscard]] std::string read_stdin();
 

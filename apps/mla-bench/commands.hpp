@@ -24,10 +24,14 @@ struct RunRequest {
   std::string crossover;     ///< axis to bisect instead of sweeping, or empty
   std::string memory_limit;  ///< size, or empty: half of what is free
   bool explain = false;      ///< a sentence on each row
+  bool formulas = false;     ///< the arithmetic of each row
   bool resume = false;
   bool dry_run = false;
   bool print_spec = false;
-  std::string command_line;  ///< for the records
+  int process = -1;                ///< which of several processes of a run this is; -1: the run itself
+  std::string folder;              ///< of that run
+  std::vector<std::string> words;  ///< the command line, to be run again by the processes
+  std::string command_line;        ///< for the records
   cli::Output output;
 };
 [[nodiscard]] int answer(const RunRequest& request);
@@ -49,6 +53,8 @@ struct ReportRequest {
   std::string chart = "lines";   ///< lines, roofline, speedup (svg, png)
   std::string to;                ///< file; empty: stdout
   bool explain = false;          ///< a sentence on each row
+  bool formulas = false;         ///< the arithmetic of each row
+  bool pivot = false;            ///< the chart as a table
   std::string command_line;
   cli::Output output;
 };

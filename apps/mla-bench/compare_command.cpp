@@ -44,7 +44,9 @@ int answer(const CompareRequest& request) {
   select(now.records, request.where);
   const report::RunChange change = report::compare_runs(base.records, now.records, threshold);
   if (change.points.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "the two runs have no point in common",
+    throw Error(ErrorCode::kInvalidArgument,
+                change.untimed > 0 ? "the points that the two runs have in common have no times"
+                                   : "the two runs have no point in common",
                 "points match when shape, backend, device, caches, timer, splits and threads do");
   }
   report::Document document = report::compare_document(change, threshold);

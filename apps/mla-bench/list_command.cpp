@@ -14,6 +14,8 @@
 #include "mla/model.hpp"
 #include "mla/plugin_host.hpp"
 #include "mla/selector.hpp"
+#include "run/host.hpp"
+#include "run/threads.hpp"
 #include "session.hpp"
 #include "spec/sweep.hpp"
 
@@ -153,6 +155,28 @@ Table backends_table(const ListRequest& request) {
   return table;
 }
 
+/// What this machine has: its GPUs by the number --gpu takes, then the processor.
+Table devices_table() {
+  Table table{"devices",
+              "",
+              {{"gpu", "--gpu"},
+               {"title", "device"},
+               {"memory_bytes", "memory B", 0, true},
+               {"units", "SMs or threads"},
+               {"compute_capability", "capability"},
+               {"source", "from"}},
+              {}};
+  const RealDevices found = real_devices();
+  for (const Device& device : found.devices) {
+    table.rows.push_back({fmt::format("{}", device.ordinal), device.title, device.memory_bytes,
+                          std::int64_t{device.num_sms}, std::int64_t{device.compute_capability},
+                          device.source});
+  }
+  table.rows.push_back({std::string("none"), run::cpu_model(), Cell{}, std::int64_t{run::hardware_threads()},
+                        Cell{}, found.devices.empty() ? found.why_none : std::string("this host")});
+  return table;
+}
+
 Table models_table() {
   Table table{"models",
               "",
@@ -237,11 +261,12 @@ Table table_of(const ListRequest& request) {
       throw Error(ErrorCode::kInvalidArgument,
                   fmt::format("{} is about backends, not {}", name, request.what));
   }
+  if (request.what == "devices") return devices_table();
   if (request.what == "models") return models_table();
   if (request.what == "gpus") return gpus_table();
   if (request.what == "specs") return specs_table();
   if (request.what == "axes") return axes_table();
-  const std::vector<std::string> known{"backends", "models", "gpus", "specs", "axes"};
+  const std::vector<std::string> known{"backends", "devices", "models", "gpus", "specs", "axes"};
   throw Error(ErrorCode::kInvalidArgument, fmt::format("there is no list of {}", text::quoted(request.what)),
               text::suggestion(request.what, known));
 }

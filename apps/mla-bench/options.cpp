@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "../common/options.hpp"
+#include "processes.hpp"
 #include "spec/sweep.hpp"
 
 namespace mla::bench {
@@ -87,8 +88,13 @@ void add_run(CLI::App& root, RunRequest& request) {
   cli::often(app->add_flag("--explain", request.explain,
                            "Say of each row what bounds it and how far it is from that")
                  ->group(group));
+  app->add_flag("--formulas", request.formulas, "Show the arithmetic behind the numbers of each row")
+      ->group(group);
   app->add_flag("--dry-run", request.dry_run, "Show the points and what they need; measure nothing")
       ->group(group);
+  // What a run of several processes starts them with; not for people.
+  app->add_option("--as-process", request.process)->group("");
+  app->add_option("--of-run", request.folder)->group("");
   app->add_flag("--print-spec", request.print_spec,
                 "Print the sweep as it would run, with the origin of each value")
       ->group(group);
@@ -124,12 +130,12 @@ void add_report(CLI::App& root, ReportRequest& request) {
       ->default_str(request.x)
       ->group("Chart");
   app->add_option("--y", request.y, "Column up")->type_name("COLUMN")->default_str(request.y)->group("Chart");
-  app->add_option("--by", request.by, "Column that makes lines")
-      ->type_name("COLUMN")
+  app->add_option("--by", request.by, "Columns that make lines: backend,cache")
+      ->type_name("COLUMNS")
       ->default_str(request.by)
       ->group("Chart");
-  app->add_option("--facet", request.facet, "Column that makes panels, or none")
-      ->type_name("COLUMN")
+  app->add_option("--facet", request.facet, "Columns that make panels: heads,requests; or none")
+      ->type_name("COLUMNS")
       ->default_str(request.facet)
       ->group("Chart");
   app->add_option("--chart", request.chart, "What svg and png show")
@@ -141,6 +147,11 @@ void add_report(CLI::App& root, ReportRequest& request) {
                  ->default_str(request.format)
                  ->group("Output"));
   app->add_flag("--explain", request.explain, "Say of each row what bounds it and how far it is from that")
+      ->group("Output");
+  app->add_flag("--formulas", request.formulas, "Show the arithmetic behind the numbers of each row")
+      ->group("Output");
+  app->add_flag("--pivot", request.pivot,
+                "The chart as a table: x and panels down, lines across, y in the cells")
       ->group("Output");
   cli::often(app->add_option("--to", request.to, "File, never overwritten")
                  ->type_name("FILE")
@@ -217,12 +228,13 @@ void add_tune(CLI::App& root, TuneRequest& request) {
 }
 
 void add_list(CLI::App& root, ListRequest& request) {
-  CLI::App* app = root.add_subcommand("list", "Show what there is: backends, models, gpus, specs or axes");
+  CLI::App* app =
+      root.add_subcommand("list", "Show what there is: backends, devices, models, gpus, specs or axes");
   cli::set_examples(*app,
                     {"mla-bench list backends --explain 'decode head h16 l512 r64 p128 v128 1q1s1k causal'",
                      "mla-bench list models -o csv"});
   app->add_option("what", request.what, "What to list")
-      ->type_name("backends|models|gpus|specs|axes")
+      ->type_name("backends|devices|models|gpus|specs|axes")
       ->required()
       ->group("What");
   CLI::Option* explain =
@@ -291,8 +303,10 @@ Request read_command_line(int argc, char** argv, std::optional<int>& exit_code) 
   for (std::string& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   exit_code = cli::parse(app, static_cast<int>(words.size()), pointers.data());
-  // The program by its name: where it lay is nobody's business.
-  const std::string line = fmt::format("mla-bench {}", fmt::join(argv + 1, argv + argc, " "));
+  // The program by its name: where it lay is nobody's business. Processes of a run say what started the run.
+  run.words.assign(argv + 1, argv + argc);
+  if (run.process >= 0) run.words.resize(run.words.size() - kProcessWords);
+  const std::string line = fmt::format("mla-bench {}", fmt::join(run.words, " "));
   run.command_line = report.command_line = rerun.command_line = tune.command_line = line;
   if (app.got_subcommand("list")) return list;
   if (app.got_subcommand("tune")) return tune;

@@ -6,11 +6,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
 #include "program.hpp"
 #include "report/where.hpp"
+#include "run/sweep_run.hpp"
 
 namespace mla::bench {
 namespace {
@@ -30,6 +32,18 @@ std::vector<fs::path> files_of(const std::string& path) {
   return files;
 }
 
+/// A point that failed and was measured when the run was continued has two records in its file: the later counts.
+void drop_superseded(std::vector<report::BenchRecord>& records) {
+  std::map<std::string, std::size_t> last;
+  for (std::size_t i = 0; i < records.size(); ++i) last[run::done_key(records[i])] = i;
+  std::size_t i = 0;
+  std::erase_if(records, [&](const report::BenchRecord& record) {
+    const bool superseded = record.status == "error" && last[run::done_key(record)] != i;
+    ++i;
+    return superseded;
+  });
+}
+
 }  // namespace
 
 report::RunFile read_runs(const std::vector<std::string>& paths) {
@@ -38,6 +52,7 @@ report::RunFile read_runs(const std::vector<std::string>& paths) {
     for (const fs::path& file : files_of(path)) {
       report::RunFile run = report::read_run(file);
       for (const std::string& warning : run.warnings) fmt::print(stderr, "mla-bench: warning: {}\n", warning);
+      drop_superseded(run.records);
       std::ranges::move(run.environments, std::back_inserter(all.environments));
       std::ranges::move(run.records, std::back_inserter(all.records));
     }

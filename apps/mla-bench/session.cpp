@@ -110,13 +110,6 @@ Session::Session(const std::string& command_line, const cli::Output& output, con
   gpu_->add_facts(environment_);
 }
 
-std::string Session::ceilings_text() const {
-  if (gpu_) return gpu_->ceilings_text();
-  return fmt::format(
-      "ceilings measured in this run: {:.1f} GB/s of memory reads, {:.0f} GFLOP/s f32, {:.0f} GFLOP/s f64",
-      ceilings_.read_bytes_per_s / 1e9, ceilings_.f32_flops / 1e9, ceilings_.f64_flops / 1e9);
-}
-
 run::SweepOutcome Session::measure(const spec::Sweep& sweep, run::SweepOptions options,
                                    Keeper* keeper) const {
   options.env = environment_.id;

@@ -50,8 +50,6 @@ class Session {
   /// With `gpu` its ceilings are measured, too.
   Session(const std::string& command_line, const cli::Output& output, const std::optional<Device>& gpu);
   [[nodiscard]] const report::Environment& environment() const noexcept { return environment_; }
-  /// A sentence on what this machine can do at best.
-  [[nodiscard]] std::string ceilings_text() const;
   /// With progress; `keeper` may be null.
   [[nodiscard]] run::SweepOutcome measure(const spec::Sweep& sweep, run::SweepOptions options,
                                           Keeper* keeper) const;

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
 
@@ -80,24 +78,13 @@ std::string file_text(const Selector& selector, const std::string& command_line)
   return text + "\n  ]\n}\n";
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  if (std::filesystem::exists(path)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                fmt::format("{} exists, and nothing is overwritten", text::quoted(path)));
-  }
-  std::ofstream stream(path, std::ios::binary);
-  stream << text;
-  stream.close();
-  if (!stream) throw Error(ErrorCode::kIo, fmt::format("cannot write {}", text::quoted(path)));
-}
-
 }  // namespace
 
 int answer(const TuneRequest& request) {
   report::RunFile file = read_runs(request.paths);
   select(file.records, request.where);
   const Selector selector = selector_of(std::move(file.records));
-  if (!request.to.empty()) write_file(request.to, file_text(selector, request.command_line));
+  if (!request.to.empty()) cli::write_new_file(request.to, file_text(selector, request.command_line));
 
   report::Table table{"regions",
                       "",

@@ -212,6 +212,8 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
           "--emit-sweep", options.emit_sweep,
           "Print the decode batches that fit as a sweep spec for 'mla-bench run --spec -', nothing else")
       ->group("Question");
+  text(plan, "--with", options.with, "RUN", "Question",
+       "A run of mla-bench (file or folder): tokens/s that its attention times allow at most, for what fits");
   add_planning(plan, options);
   text(plan, "--lengths", options.lengths, "FILE", "Workload",
        "A trace of real requests (prompt and output tokens a line), or -: paging waste, expected and certain "

@@ -43,6 +43,7 @@ struct Options {
   std::string top = "10";           ///< compare
   bool names = false;               ///< list
   bool formulas = false;
+  std::string with;  ///< plan: a run of mla-bench whose times to use
   cli::Output output;
 };
 

@@ -68,6 +68,9 @@ struct Answer {
 /// plan --lengths: a sentence and a table.
 void add_lengths(report::Document& document, const Question& question, const std::string& file,
                  std::vector<capacity::Line>& lines);
+/// plan --with: a table of the decode batches that fit, at the times of a run of mla-bench. Throws where it holds none that
+/// apply.
+void add_measured(report::Document& document, const Question& question, const std::string& path);
 /// plan --versus: a sentence and a table.
 void add_versus(report::Document& document, const Question& question, const capacity::MemoryPlan& plan,
                 const std::string& list, std::vector<capacity::Line>& lines);

@@ -318,6 +318,7 @@ Answer plan_answer(const Options& options) {
   std::vector<capacity::Line> lines = all_lines(plan);
   if (!options.versus.empty()) add_versus(document, question, plan, options.versus, lines);
   if (!options.lengths.empty()) add_lengths(document, question, options.lengths, lines);
+  if (!options.with.empty() && plan.fits) add_measured(document, question, options.with);
   add_warnings(document, question.warnings);
   add_warnings(document, plan.warnings);
   if (options.formulas) document.tables.push_back(formulas_table(lines));

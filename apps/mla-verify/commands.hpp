@@ -9,6 +9,7 @@
 #include "mla/cache.hpp"
 #include "mla/layer.hpp"
 #include "program.hpp"
+#include "verify/run_suite.hpp"
 
 namespace mla::verify_app {
 
@@ -32,14 +33,17 @@ struct RunRequest {
   std::optional<std::uint64_t> seed;  ///< default: 1, or the clock for a fuzzer
   double fuzz_seconds = 0;            ///< > 0: random cases for so long in place of the suite's
   int show = 20;                      ///< passing cases shown in a table
-  int repeats = 50;                   ///< of the oracle that wants equal bits
+  int repeats = 0;                    ///< of the oracle that wants equal bits; 0: by the backend
+  int jobs = 0;                       ///< judges side by side; 0: by the machine
+  verify::Shard shard{};              ///< the part of suite and oracles that is run
   bool list_cases = false;
   bool fail_fast = false;
   bool no_oracles = false;
   bool no_shrink = false;
-  bool in_process = false;  ///< no process beside: for debuggers and sanitizers
-  double timeout = 120;     ///< seconds for one call of a backend
-  std::string replay;       ///< a repro.json: nothing but its case is run
+  bool in_process = false;    ///< no process beside: for debuggers and sanitizers
+  bool log_progress = false;  ///< lines on stderr
+  double timeout = 120;       ///< seconds for one call of a backend
+  std::string replay;         ///< a repro.json: nothing but its case is run
   std::string repro = "repro.json";
   std::string junit;
   std::string html;
@@ -59,6 +63,7 @@ struct CapabilitiesRequest {
 struct WorkerRequest {
   std::string backends = "all";
   std::vector<std::string> plugins;
+  int threads = 0;  ///< of the reference; 0: all
 };
 
 /// mla-verify oracles: what each one expects.

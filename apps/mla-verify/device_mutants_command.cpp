@@ -38,7 +38,8 @@ verify::MutantVerdict try_mutant(const verify::DeviceMutant& mutant, const verif
     verdict.reason = cases.verdicts.back().reason;
     return verdict;
   }
-  const verify::OracleRun oracles = verify::run_oracles({&participant, 1}, {seed, 50, false}, hooks, judge);
+  const verify::OracleRun oracles =
+      verify::run_oracles({&participant, 1}, {seed, 0, false, {}}, hooks, judge);
   verdict.asked += oracles.passed + oracles.failed;
   if (oracles.failed > 0) {
     const verify::OracleVerdict& last = oracles.verdicts.back();

@@ -12,18 +12,20 @@
 namespace mla::verify_app {
 namespace {
 
-std::int64_t count_within(const std::string& text, const char* name, std::int64_t most) {
+std::int64_t count_within(const std::string& text, const char* name, std::int64_t most,
+                          std::int64_t least = 0) {
   const std::int64_t n = spec::parse_count(text, name);
-  if (n <= most) return n;
-  throw Error(ErrorCode::kInvalidArgument, fmt::format("{} is {}, but must lie in 0..{}", name, n, most));
+  if (n >= least && n <= most) return n;
+  throw Error(ErrorCode::kInvalidArgument,
+              fmt::format("{} is {}, but must lie in {}..{}", name, n, least, most));
 }
 
 /// A whole number in our own grammar, so that errors speak one language.
 template <class Number>
 CLI::Option* count(CLI::App& app, const char* name, Number& value, std::int64_t most, const char* group,
-                   const char* description) {
-  const auto read = [&value, name, most](const std::string& text) {
-    value = static_cast<Number>(count_within(text, name, most));
+                   const char* description, std::int64_t least = 0) {
+  const auto read = [&value, name, most, least](const std::string& text) {
+    value = static_cast<Number>(count_within(text, name, most, least));
   };
   return app.add_option_function<std::string>(name, read, description)
       ->type_name("COUNT")
@@ -71,6 +73,29 @@ void add_timeout(CLI::App& app, double& seconds) {
       ->group("Failures");
 }
 
+/// "2/3": the second of three parts.
+verify::Shard parse_shard(const std::string& text) {
+  const auto fail = [&text] {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        fmt::format(
+            "--shard is '{}', but must be a part and their number, such as 1/3 for the first of three "
+            "(at most 1000)",
+            text));
+  };
+  const std::size_t slash = text.find('/');
+  std::size_t part = 0, parts = 0;
+  const auto read = [](std::string_view digits, std::size_t& value) {
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+    return error == std::errc() && end == digits.data() + digits.size();
+  };
+  if (slash == std::string::npos || !read(std::string_view(text).substr(0, slash), part) ||
+      !read(std::string_view(text).substr(slash + 1), parts) || part < 1 || part > parts || parts > 1000) {
+    fail();
+  }
+  return {part - 1, parts};
+}
+
 void add_golden(CLI::App& root, GoldenRequest& request) {
   CLI::App* app = root.add_subcommand(
       "golden",
@@ -99,7 +124,7 @@ CLI::App* add_run(CLI::App& root, RunRequest& request) {
              "mla-verify run --case 'decode latent h16 2q1s65 causal b64 values=dominant splits=7'",
              "mla-verify run --suite full --time 10m --no-oracles", "mla-verify run --replay repro.json"});
   cli::often(app->add_option("--suite", request.suite,
-                             "quick (a minute), full (many minutes), or a file of cases, one a line")
+                             "quick (a minute), full (minutes), or a file of cases, one a line")
                  ->type_name("quick|full|FILE")
                  ->default_str(request.suite)
                  ->group("Cases"));
@@ -129,6 +154,12 @@ CLI::App* add_run(CLI::App& root, RunRequest& request) {
              "Random cases of the suite's kind for so long (90s, 10m, 2h) in place of the suite")
           ->type_name("TIME")
           ->group("Cases"));
+  app->add_option_function<std::string>(
+         "--shard", [&request](const std::string& text) { request.shard = parse_shard(text); },
+         "One part of the suite and the oracles, for runs one after another or on several machines: 1/3, "
+         "2/3, 3/3")
+      ->type_name("PART/PARTS")
+      ->group("Cases");
   cli::often(
       app->add_option("--replay", request.replay,
                       "Run a reduced failure again, alone and in this process (debuggers, compute-sanitizer)")
@@ -146,10 +177,14 @@ CLI::App* add_run(CLI::App& root, RunRequest& request) {
          "--in-process", request.in_process,
          "Judge in this process: faster to debug, but a crash or hang of a backend is one of this program")
       ->group("Failures");
+  count(
+      *app, "--jobs", request.jobs, 256, "Cases",
+      "Judges side by side, each a process with its share of the processors; 0: one a processor, at most 8");
   app->add_flag("--no-oracles", request.no_oracles,
                 "Leave out the checks that need no reference (see 'oracles')")
       ->group("Cases");
-  count(*app, "--repeats", request.repeats, 1000, "Cases", "Runs of one call that must agree bit by bit");
+  count(*app, "--repeats", request.repeats, 1000, "Cases",
+        "Runs of one call that must agree bit by bit; 0: 50 on a device, 20 on the host");
   backends(*app, request.backends);
   plugins(*app, request.plugins);
   cli::often(app->add_option("--peer", request.peers,
@@ -160,6 +195,11 @@ CLI::App* add_run(CLI::App& root, RunRequest& request) {
                  ->allow_extra_args(false)
                  ->group("Backends"));
   app->add_flag("--fail-fast", request.fail_fast, "Stop at the first failure")->group("Output");
+  app->add_flag("--log-progress", request.log_progress,
+                "A line on stderr every ten seconds, also where that is no terminal: how much is done and "
+                "about how long "
+                "the rest takes")
+      ->group("Output");
   count(*app, "--show", request.show, 1000000, "Output", "Passing cases shown in a table, worst first");
   app->add_option("--junit", request.junit, "Also write JUnit XML, for CI systems")
       ->type_name("FILE")
@@ -190,6 +230,7 @@ CLI::App* add_worker(CLI::App& root, WorkerRequest& request) {
   app->group("");
   backends(*app, request.backends);
   plugins(*app, request.plugins);
+  count(*app, "--threads", request.threads, 100000, "Cases", "Threads of the reference; 0: all");
   return app;
 }
 
@@ -279,7 +320,7 @@ CLI::App* add_layer(CLI::App& root, LayerRequest& request) {
                  ->type_name("random|FILE")
                  ->default_str(request.hidden)
                  ->group("Input"));
-  cli::often(count(*app, "--tokens", request.tokens, 4096, "Input", "Random tokens"));
+  cli::often(count(*app, "--tokens", request.tokens, 4096, "Input", "Random tokens", 1));
   count(*app, "--start", request.start, 1000000000, "Input", "Position of the first token");
   count(*app, "--seed", request.seed, INT64_MAX, "Input", "Which random tokens");
   app->add_option_function<std::string>(
@@ -307,7 +348,7 @@ CLI::App* add_index(CLI::App& root, IndexRequest& request) {
   CLI::App* app = root.add_subcommand(
       "index", "Check index builders, host and device, against their definitions and each other");
   cli::set_examples(*app, {"mla-verify index", "mla-verify index --cases 20000 --seed 7"});
-  count(*app, "--cases", request.cases, 100000000, "Cases", "Random batches for each check");
+  count(*app, "--cases", request.cases, 100000000, "Cases", "Random batches for each check", 1);
   count(*app, "--seed", request.seed, INT64_MAX, "Cases", "Seed of the first one");
   cli::add_output_options(*app, request.output);
   return app;

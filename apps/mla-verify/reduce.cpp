@@ -8,6 +8,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "mla/error.hpp"
 #include "mla/version.hpp"
 #include "verify/junit.hpp"
 #include "verify/shrink.hpp"
@@ -79,15 +80,22 @@ std::vector<WrittenRepro> reduce_failures(const RunRequest& request, const verif
     options.progress = [&progress](const verify::Case& c, int) { progress.step(to_text(c)); };
     const verify::Shrunk shrunk =
         verify::shrink(repro.found_as, {repro.failure, repro.finding},
-                       verify::failing_on(judge, participant, oracle, request.repeats), options);
+                       verify::failing_on(judge, participant, oracle,
+                                          verify::repeats_for(*participant.backend, request.repeats)),
+                       options);
     repro.c = shrunk.c;
     repro.finding = shrunk.finding.reason;
     repro.version = build_info().version;
     for (const std::string& file : request.plugins)
       repro.plugins.push_back(std::filesystem::absolute(file).string());
     const std::string path = repro_path(request.repro, repro.backend, failures.size() == 1);
-    verify::write_file(path, verify::to_json(repro, path));
-    written.push_back({repro, path, shrunk.tried, shrunk.stopped});
+    std::string problem;
+    try {
+      verify::write_file(path, verify::to_json(repro, path));
+    } catch (const Error& e) {
+      problem = e.what();  // what the run found is worth more than this file
+    }
+    written.push_back({repro, path, shrunk.tried, shrunk.stopped, problem});
   }
   return written;
 }

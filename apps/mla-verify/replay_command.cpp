@@ -20,9 +20,9 @@ int replay(const RunRequest& request) {
   if (repro.oracle.empty()) {
     verdict = judge.judge(repro.c, participant);
   } else {
-    const verify::OracleOutcome outcome =
-        judge.ask(verify::get_oracle(repro.oracle),
-                  {participant.backend, participant.machine, repro.c, request.repeats});
+    const verify::OracleOutcome outcome = judge.ask(
+        verify::get_oracle(repro.oracle), {participant.backend, participant.machine, repro.c,
+                                           verify::repeats_for(*participant.backend, request.repeats)});
     verdict.c = repro.c;
     verdict.backend = repro.backend;
     verdict.outcome = outcome.outcome;

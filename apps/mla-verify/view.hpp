@@ -29,15 +29,22 @@ struct WrittenRepro {
   verify::Repro repro;
   std::string path;
   int tried = 0;
-  bool stopped = false;  ///< before nothing simpler was left to try
+  bool stopped = false;   ///< before nothing simpler was left to try
+  std::string problem{};  ///< why the file could not be written, or empty
 };
 
 /// Everything that a run found.
 struct RunResult {
   std::uint64_t seed = 1;
+  verify::Shard shard{};
+  std::size_t jobs = 1;  ///< judges that worked side by side
+  struct {
+    std::size_t oracles = 0, cases = 0;  ///< 0 cases: random ones until the time was over
+  } asked_for;
   verify::SuiteRun cases;
   verify::OracleRun oracles;
   std::vector<WrittenRepro> repros;
+  double seconds = 0;  ///< all together
 };
 
 /// `passing_shown`: rows of passing verdicts, worst first; all failures are always shown.

@@ -138,9 +138,18 @@ report::Document run_document(const verify::Suite& suite, const verify::Particip
   document.headline = {
       fmt::format("{}: {} of {} judged cases pass, {} of {} oracles hold, {} cases not supported ({:.1f} s)",
                   failed == 0 ? "PASS" : "FAIL", run.passed, run.passed + run.failed, oracles.passed,
-                  oracles.passed + oracles.failed, run.unsupported, run.seconds)};
+                  oracles.passed + oracles.failed, run.unsupported, result.seconds)};
+  const std::size_t cases_asked = static_cast<std::size_t>(run.cases);
+  if (oracles.verdicts.size() < result.asked_for.oracles || cases_asked < result.asked_for.cases) {
+    document.headline.push_back(fmt::format("NOT COMPLETE: {} of {} oracles and {} of {} cases were asked",
+                                            oracles.verdicts.size(), result.asked_for.oracles, cases_asked,
+                                            result.asked_for.cases));
+  }
   document.facts = {{"suite", suite.name},
                     {"seed", static_cast<std::int64_t>(result.seed)},
+                    {"shard", fmt::format("{}/{}", result.shard.index + 1, result.shard.count)},
+                    {"jobs", static_cast<std::int64_t>(result.jobs)},
+                    {"seconds", result.seconds},
                     {"cases", run.cases},
                     {"passed", run.passed},
                     {"failed", run.failed},
@@ -162,7 +171,10 @@ report::Document run_document(const verify::Suite& suite, const verify::Particip
     document.notes.push_back(fmt::format("again: {}", verify::rerun_command(*v)));
   }
   for (const WrittenRepro& r : result.repros) {
-    document.notes.push_back(fmt::format("reduced: mla-verify run --replay {}", r.path));
+    document.notes.push_back(r.problem.empty()
+                                 ? fmt::format("reduced: mla-verify run --replay {}", r.path)
+                                 : fmt::format("reduced, but {}: mla-verify run --backends {} --case '{}'",
+                                               r.problem, r.repro.backend, to_text(r.repro.c)));
   }
   note_unsupported(run, document.notes);
   note_remarks(oracles, document.notes);

@@ -2,14 +2,19 @@
 #include "worker.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <chrono>
+#include <csignal>
 #include <filesystem>
+#include <thread>
 
 #include "commands.hpp"
 #include "mla/device.hpp"
 #include "mla/error.hpp"
 #include "mla/plugin_host.hpp"
 #include "verify/run_suite.hpp"
+#include "verify/threads.hpp"
 
 namespace mla::verify_app {
 namespace {
@@ -24,6 +29,16 @@ std::string own_program() {
   return path.string();
 }
 
+/// Whoever asks may be killed while a case is being computed; nobody would read the answer.
+void end_with_parent() {
+  std::signal(SIGINT, SIG_DFL);
+  std::signal(SIGTERM, SIG_DFL);
+  std::thread([parent = ::getppid()] {
+    while (::getppid() == parent) std::this_thread::sleep_for(std::chrono::seconds(1));
+    ::_exit(cli::kMachine);
+  }).detach();
+}
+
 }  // namespace
 
 void load_plugins(const std::vector<std::string>& files) {
@@ -31,7 +46,8 @@ void load_plugins(const std::vector<std::string>& files) {
 }
 
 std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
-                                                   const std::vector<std::string>& plugins, double timeout) {
+                                                   const std::vector<std::string>& plugins, double timeout,
+                                                   int threads) {
   verify::IsolatedJudge::Options options;
   options.timeout = timeout;
   options.command = {own_program()};
@@ -40,10 +56,13 @@ std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
     options.command.insert(options.command.end(), {"--config-dir", configs.front().string()});
   options.command.insert(options.command.end(), {"worker", "--backends", backends});
   for (const std::string& file : plugins) options.command.insert(options.command.end(), {"--plugin", file});
+  options.command.insert(options.command.end(), {"--threads", std::to_string(threads)});
   return std::make_unique<verify::IsolatedJudge>(std::move(options));
 }
 
 int serve(const WorkerRequest& request) {
+  end_with_parent();
+  verify::limit_threads(request.threads);
   load_plugins(request.plugins);
   verify::serve_judge(verify::choose_participants(request.backends));
   return cli::kOk;

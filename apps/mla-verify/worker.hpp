@@ -12,9 +12,9 @@ namespace mla::verify_app {
 /// Adds the backends of shared objects, in their order.
 void load_plugins(const std::vector<std::string>& files);
 
-/// A judge whose process is this program with the same backends.
+/// A judge whose process is this program with the same backends. `threads`: of the reference, 0: all.
 [[nodiscard]] std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
                                                                  const std::vector<std::string>& plugins,
-                                                                 double timeout);
+                                                                 double timeout, int threads = 0);
 
 }  // namespace mla::verify_app

@@ -170,6 +170,13 @@ Support available() {
   return loaded.api != nullptr ? Support::yes() : Support::no(loaded.why);
 }
 
+std::string version() {
+  const Loaded& loaded = load();
+  if (loaded.api == nullptr) return {};
+  const std::size_t number = loaded.api->version();
+  return fmt::format("{}.{}.{}", number / 10000, number / 100 % 100, number % 100);
+}
+
 void multiply(const Product& product, const void* a, const void* w, void* out, std::span<std::byte> workspace,
               void* stream, const void* bias) {
   if (product.m == 0 || product.n == 0 || product.batch == 0) return;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 #include "mla/backend.hpp"
 #include "mla/dtype.hpp"
@@ -30,6 +31,8 @@ struct Product {
 
 /// Whether libcublasLt can be opened; if not, where it was looked for.
 [[nodiscard]] Support available();
+/// "13.0.2": what was opened. Empty if there is none.
+[[nodiscard]] std::string version();
 
 /// Enqueues the product on `stream` (a cudaStream_t) of the current device. The algorithm for a shape is
 /// asked for once and remembered; enqueuing allocates nothing and never waits. Nothing happens if m or n is

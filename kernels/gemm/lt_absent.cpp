@@ -15,6 +15,10 @@ Support available() {
   return Support::no(kReason);
 }
 
+std::string version() {
+  return {};
+}
+
 void multiply(const Product&, const void*, const void*, void*, std::span<std::byte>, void*, const void*) {
   throw Error(ErrorCode::kUnsupported, kReason);
 }

@@ -113,7 +113,7 @@ void measure_arithmetic(const Device& device, DeviceTimer& timer, DeviceMemory& 
                             stream);
     });
     ceilings.bf16_flops = 2.0 * kMatrixSize * static_cast<double>(kElements) / seconds;
-    ceilings.bf16_method = fmt::format("cuBLASLt {0}x{0}x{0}", kMatrixSize);
+    ceilings.bf16_method = fmt::format("cuBLASLt {0}, {1}x{1}x{1}", kernels::lt::version(), kMatrixSize);
     return;
   }
   const double matrix = 2.0 * 16 * 8 * 16 * kLoopRounds * kChains * (kThreads / 32) * blocks;

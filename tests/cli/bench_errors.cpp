@@ -91,7 +91,7 @@ TEST_F(BenchErrors, WhereResultsGo) {
   expect(small_run({"--out", "/dev/null/x"}), 2, {"/dev/null/x"});
   expect(small_run({"--resume"}), 2, {"--resume", "--out"});
   expect(small_run({"--resume", "--out", "none"}), 2, {"--resume"});
-  expect({"run", "--resume", "--out", "never-was"}, 2, {"never-was"});
+  expect({"run", "--resume", "--out", "never-was"}, 2, {"--resume: there is no run in 'never-was'"});
   write("there.json", "mine");
   expect(small_run({"--gbench-json", "there.json"}), 2, {"there.json", "overwrites"});
   EXPECT_EQ(content(file("there.json")), "mine");
@@ -128,6 +128,29 @@ TEST_F(BenchErrors, AFullDiskEndsTheRunWithWhatFits) {
   EXPECT_NE(r.err.find("cannot write"), std::string::npos) << r.err;
   EXPECT_NE(r.err.find("File too large"), std::string::npos) << r.err;
   EXPECT_TRUE(content(file("full/run.jsonl")).ends_with("\n")) << "whole lines only";
+}
+
+TEST_F(BenchErrors, AFullDiskIsSaidOfEveryFileAndLeavesNoHalf) {
+  ASSERT_EQ(bench(small_run({"--out", "a"})).exit_code, 0);
+  // What follows is longer than the limit of a kilobyte, as on a disk with no more room.
+  for (const std::string& command :
+       {std::string("report a -o html --to page.html"), std::string("report a -o json --to all.json"),
+        std::string("run --resume --out a --gbench-json g.json --kv 64..80")}) {
+    const RunResult r = mla::test::run_program(
+        "/bin/bash", {"-c", "ulimit -f 1; cd '" + dir_.string() + "'; exec '" + MLA_BENCH + "' " + command});
+    EXPECT_EQ(r.exit_code, 2) << command << r.out;
+    EXPECT_NE(r.err.find("cannot write"), std::string::npos) << r.err;
+    EXPECT_NE(r.err.find("File too large"), std::string::npos) << r.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(file("page.html")));
+  EXPECT_FALSE(std::filesystem::exists(file("all.json")));
+  const RunResult unwritten = mla::test::run_program(
+      "/bin/bash",
+      {"-c", "ulimit -f 1; cd '" + dir_.string() + "'; exec '" + MLA_BENCH +
+                 "' run --backend cpu-absorbed,cpu-expanded --dims h2/l32/r16/p16/v16 --kv 64 --dtype f32 "
+                 "--cache f32 --caches warm --max-time 20ms --out none --gbench-json g2.json"});
+  EXPECT_EQ(unwritten.exit_code, 2) << unwritten.out;
+  EXPECT_NE(unwritten.err.find("'g2.json' was not written whole"), std::string::npos) << unwritten.err;
 }
 
 TEST_F(BenchErrors, WhatTheMachineCannotDo) {

@@ -2,6 +2,7 @@
 // compare, report and rerun, from files with known times.
 #include <algorithm>
 
+#include "../peers/python.hpp"
 #include "bench_fixture.hpp"
 #include "report/gnuplot.hpp"
 #include "report/record.hpp"
@@ -74,9 +75,11 @@ TEST_F(BenchReports, ErrorsOfEveryKind) {
       {{"compare", "base", "same", "--where", "kv=3"}, "'kv=3'"},
       {{"report"}, "runs"},
       {{"report", "empty.jsonl"}, "no record"},
-      {{"report", "base", "-o", "pdf"}, "'pdf'"},
+      {{"report", "base", "-o", "pdf"}, "csv, md, html, svg and png"},
       {{"report", "base", "-o", "svg", "--chart", "pie"}, "'pie'"},
       {{"report", "base", "-o", "svg", "--x", "nope"}, "'nope'"},
+      {{"report", "base", "--x", "nope"}, "'nope'"},
+      {{"report", "base", "--by", "backend,nope"}, "'nope'"},
       {{"report", "base", "-o", "csv", "--to", "base/run.jsonl"}, "exists"},
       {{"report", "base", "-o", "csv", "--to", "/nonexistent/x"}, "/nonexistent/x"},
       {{"report", "base", "-o", "csv", "--to", "/dev/full"}, "/dev/full"},
@@ -121,6 +124,123 @@ TEST_F(BenchReports, WithoutGnuplotTablesAndThePageStillWork) {
   EXPECT_EQ(html.exit_code, 0) << html.err;
   EXPECT_NE(html.out.find("gnuplot-nox"), std::string::npos);
   EXPECT_EQ(bench({"report", "base"}, nowhere).exit_code, 0);
+}
+
+TEST_F(BenchReports, TheScriptOfResultsMakesFolderAndPagesAndGoesOn) {
+  const auto script = [&](const std::string& limit) {
+    return mla::test::run_program(
+        "/bin/bash",
+        {std::string(MLA_TEST_DATA) + "/../results/measure.sh",
+         "out",
+         "--gpu",
+         "none",
+         "--backend",
+         "cpu-absorbed",
+         "--model",
+         "deepseek-v2-lite",
+         "--heads",
+         "2,4",
+         "--requests",
+         "1",
+         "--kv",
+         "64",
+         "--noise",
+         "50%",
+         "--min-time",
+         "1ms",
+         "--max-time",
+         "100ms"},
+        {.env = {{"MLA_BENCH", MLA_BENCH}, {"SWEEPS", "heads page"}, {"LIMIT", limit}},
+         .directory = dir_.string()});
+  };
+  const RunResult late = script("0");
+  EXPECT_EQ(late.exit_code, 130) << late.err;
+  EXPECT_NE(late.err.find("heads: no time is left for it"), std::string::npos) << late.err;
+  const RunResult r = script("100");
+  ASSERT_EQ(r.exit_code, 0) << r.err << r.out;
+  const auto records = [&](const char* sweep) {
+    return mla::report::read_run(file(std::string("out/") + sweep + "/run.jsonl")).records.size();
+  };
+  EXPECT_EQ(records("heads"), 2U);
+  EXPECT_EQ(records("page"), 12U);
+  for (const char* sweep : {"heads", "page"}) {
+    const std::string page = content(file(std::string("out/") + sweep + ".html"));
+    EXPECT_NE(page.find("</html>"), std::string::npos);
+    EXPECT_NE(page.find(std::string(sweep) == "page" ? "Does the page size matter?" : "number of heads"),
+              std::string::npos)
+        << "the question of the sweep";
+  }
+  EXPECT_EQ(script("100").exit_code, 0) << "again: nothing is missing, the pages are made anew";
+  EXPECT_EQ(records("page"), 12U);
+}
+
+TEST_F(BenchReports, TheScriptOfARecordMeasuresTwiceComparesAndTunes) {
+  const RunResult r =
+      mla::test::run_program("/bin/bash",
+                             {std::string(MLA_TEST_DATA) + "/../results/record.sh",
+                              "out",
+                              "--gpu",
+                              "none",
+                              "--backend",
+                              "cpu-absorbed,cpu-expanded",
+                              "--model",
+                              "deepseek-v2-lite",
+                              "--heads",
+                              "2",
+                              "--batch",
+                              "1q1s64",
+                              "--space",
+                              "head",
+                              "--window",
+                              "full",
+                              "--noise",
+                              "50%",
+                              "--min-time",
+                              "1ms",
+                              "--min-samples",
+                              "7",
+                              "--max-time",
+                              "100ms"},
+                             {.env = {{"MLA_BENCH", MLA_BENCH}, {"SWEEPS", "regression"}, {"LIMIT", "100"}},
+                              .directory = dir_.string()});
+  ASSERT_EQ(r.exit_code, 0) << r.err << r.out;
+  EXPECT_NE(r.err.find("compared with a second run: exit code"), std::string::npos) << r.err;
+  EXPECT_EQ(mla::report::read_run(file("out/regression/run.jsonl")).records.size(), 6U) << "three processes";
+  EXPECT_EQ(mla::report::read_run(file("out-again/regression/run.jsonl")).records.size(), 4U) << "two";
+  EXPECT_NE(content(file("out/again.md")).find("2 points:"), std::string::npos);
+  EXPECT_NE(content(file("out/selector.json")).find("\"shape\""), std::string::npos);
+  const std::string page = content(file("out/README.md"));
+  for (const char* part :
+       {"# out", "## regression", "Did anything get slower", "| batch | cpu-absorbed | cpu-expanded |",
+        "mla-bench report regression --pivot", "## Twice the same", "2 points:"}) {
+    EXPECT_NE(page.find(part), std::string::npos) << part << "\n" << page;
+  }
+}
+
+TEST_F(BenchReports, TheWordsOfResultsAreThoseOfARecord) {
+  const std::string python = mla::test::python_with("");
+  if (python.empty()) GTEST_SKIP() << "no Python 3";
+  const std::string results = std::string(MLA_SOURCE_DIR) + "/results";
+  write("theirs.json",
+        R"({"device": "d", "what": "w", "versions": {"k": "1"}, "spread": "s", "ceilings": {"read_TBps": 4},
+    "rows": [{"heads": 16, "q_len": 1, "batch": 32, "kv_len": 4096, "k_us": 28.35}]})");
+  const RunResult theirs = mla::test::run_program(python, {results + "/other_run.py", "theirs.json", "other"},
+                                                  {.directory = dir_.string()});
+  ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
+  const mla::report::RunFile other = mla::report::read_run(file("other/run.jsonl"));
+  ASSERT_EQ(other.records.size(), 1U);
+  EXPECT_EQ(other.records[0].backend, "k (another run)");
+  EXPECT_EQ(other.records[0].flags, std::vector<std::string>{"another-run"});
+  // By hand from the record: 55.0 / 32.4 and 184665 / 2259 at the ends; 56.7 us at that shape, twice theirs.
+  const RunResult words = mla::test::run_program(
+      python, {results + "/words.py", results + "/h200/2026-11-30-first", file("other/run.jsonl")});
+  ASSERT_EQ(words.exit_code, 0) << words.err;
+  std::string text = words.out;
+  std::ranges::replace(text, '\n', ' ');
+  for (const char* part : {"1.7 to 82 times as fast", "| 32q1s4k | 16 | 74.9 | 241 | 1 292 |",
+                           "of 64k keys all take 551", "k 0.50 with 16 heads (1 shapes"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << words.out;
+  }
 }
 
 TEST_F(BenchReports, RerunMeasuresTheSamePointsAgain) {

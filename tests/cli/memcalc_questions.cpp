@@ -51,6 +51,40 @@ TEST_F(MemcalcQuestions, EmitSweepIsReadByTheBench) {
   expect_has(dry.out, "h16 l512 r64 p128 v128 149q1s2k");
 }
 
+TEST_F(MemcalcQuestions, TimesOfTheBenchBecomeTokensPerSecond) {
+  const std::string run = (dir_ / "with.jsonl").string();
+  const auto record = [](const std::string& batch, const std::string& backend, double us,
+                         const std::string& more) {
+    return "{\"schema_version\":1,\"type\":\"point\",\"key\":\"decode head h16 l512 r64 p128 v128 " + batch +
+           " causal b64 q:bf16 out:bf16 cache:bf16\",\"backend\":\"" + backend +
+           "\",\"device\":\"NVIDIA "
+           "H200\",\"cache_state\":\"cold\",\"timer\":\"graph\",\"status\":\"ok\",\"time_us\":" +
+           std::to_string(us) + more + "}\n";
+  };
+  std::ofstream(run) << record("4q1s64k", "slow", 300, "") << record("4q1s64k", "fast", 100, "")
+                     << record("4q1s64k", "forced", 1, ",\"num_splits\":4")
+                     << record("256q1s1k", "fast", 400, "");
+  const std::vector<std::string> plan{"plan", "deepseek-v3", "--gpu",     "h200", "--gpus",      "8",
+                                      "--tp", "8",           "--context", "64k",  "--kv-memory", "20GiB"};
+  std::vector<std::string> args = plan;
+  args.insert(args.end(), {"--with", run});
+  const RunResult r = memcalc(args);
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  // Four sequences of 64k at 100 us x 61 layers: 6.10 ms, 655 tokens/s. 256 of 1k: 24.40 ms, 10,491.
+  expect_has(r.out, "61 layers");
+  expect_has(r.out, "6.10");
+  expect_has(r.out, "655");
+  expect_has(r.out, "24.40");
+  expect_has(r.out, "10,491");
+  EXPECT_EQ(r.out.find("forced"), std::string::npos);
+  args = plan;
+  args.insert(args.end(), {"--cache", "fp8", "--with", run});
+  refused(args, {"no decode time for the cache format fp8", "--emit-sweep"});
+  args = plan;
+  args.insert(args.end(), {"--with", (dir_ / "nothing").string()});
+  refused(args, {"nothing"});
+}
+
 TEST_F(MemcalcQuestions, EmitSweepOfOtherShapes) {
   // dcp 4: each rank keeps a quarter of the keys. fp8 on a top-k model is vLLM's 656-byte row.
   const RunResult sparse = memcalc({"plan", "deepseek-v3.2", "--gpu", "h200", "--gpus", "8", "--tp", "8",

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 
 #include "run_program.hpp"
@@ -74,6 +75,22 @@ TEST_F(VerifyCli, UsageErrorsExitWithTwo) {
   expect_error({"run", "--seed", "-1"}, 2, {"--seed"});
   expect_error({"run", "--show", "99999999999999999999"}, 2, {"--show"});
   expect_error({"run", "--repeats", "100000"}, 2, {"--repeats", "0..1000"});
+  for (const char* shard :
+       {"", "1", "0/3", "4/3", "1/0", "1/", "/3", "1/3/5", "-1/3", "1/1001", "a/b", "1 /3"})
+    expect_error({"run", "--shard", shard}, 2, {"--shard", std::string("'") + shard + "'", "1/3"});
+  expect_error({"run", "--shard", "1/2", "--time", "1s"}, 2, {"--shard", "--time"});
+  expect_error({"run", "--jobs", "257"}, 2, {"--jobs", "0..256"});
+  expect_error({"run", "--jobs", "2", "--in-process", "--case", kCase}, 2, {"--in-process", "--jobs", "2"});
+  expect_error({"run", "--time", "1s", "--case", kCase}, 2, {"--time", "--case"});
+  expect_error({"run", "--time", "1s", "--suite", "quik"}, 2, {"'quik'"});
+  expect_error({"run", "--suite", "/dev/null"}, 2, {"/dev/null holds no case"});
+  expect_error({"run", "--suite", "/tmp"}, 2, {"/tmp is a folder"});
+  expect_error({"run", "--replay", "/tmp"}, 2, {"/tmp is a folder"});
+  expect_error({"run", "--backends", "cpu-absorbed,cpu-absorbed", "--case", kCase}, 2,
+               {"cpu-absorbed", "twice"});
+  expect_error({"run", "--case", "decode 1q1s5 seed=1 seed=2"}, 2, {"'seed'", "twice"});
+  expect_error({"run", "--case", "decode 1q1s5 splits=1025"}, 2, {"1025", "0..1024"});
+  expect_error({"index", "--cases", "0"}, 2, {"--cases", "1..100000000"});
   expect_error({"run", "--suite", "quik"}, 2, {"'quik'", "quick"});
   expect_error({"run", "--filter", "("}, 2, {"'('", "regular expression"});
   expect_error({"run", "--filter", "h99999"}, 2, {"h99999", "none"});
@@ -172,6 +189,97 @@ TEST_F(VerifyCli, ASuiteMayBeAFile) {
   EXPECT_EQ(json.at("facts").at("passed"), 1);
   std::ofstream(dir_ / "my.cases") << kCase << " what=this\n";
   expect_error({"run", "--suite", (dir_ / "my.cases").string()}, 2, {"my.cases:1:", "what=this"});
+}
+
+TEST_F(VerifyCli, WhatDoesNotFitIntoMemoryIsNotTried) {
+  const RunResult r =
+      verify({"run", "--case", "decode latent h2 l8 r8 p8 v8 1q1s2147483647 b16 q:f32 out:f32 cache:f32"});
+  EXPECT_EQ(r.exit_code, 3) << r.err;
+  EXPECT_NE(r.out.find("GiB of memory, and this machine has"), std::string::npos) << r.out;
+}
+
+TEST_F(VerifyCli, OutputsThatCannotBeWrittenAreFoundBeforeTheWork) {
+  // The mutant would fail: nothing of that is seen, because nothing has run.
+  for (const char* option : {"--junit", "--html"}) {
+    expect_error({"run", "--backends", "mutant:drop-newest", option, "/nonexistent/x"}, 2,
+                 {"/nonexistent/x"});
+    expect_error({"run", "--backends", "mutant:drop-newest", option, "/tmp"}, 2, {"/tmp", "folder"});
+  }
+}
+
+TEST_F(VerifyCli, AReproThatCannotBeWrittenDoesNotLoseTheRun) {
+  const RunResult r =
+      verify({"run", "--backends", "mutant:drop-newest", "--case", kCase, "--repro", "/nonexistent/r.json"});
+  EXPECT_EQ(r.exit_code, 1) << r.err;
+  EXPECT_NE(
+      r.out.find(
+          "reduced, but /nonexistent/r.json cannot be written: mla-verify run --backends mutant:drop-newest"),
+      std::string::npos)
+      << r.out;
+}
+
+TEST_F(VerifyCli, AWorkerEndsWithWhoStartedIt) {
+  // The worker's process is that which has "worker" among its words and our program as its parent.
+  mla::test::RunOptions options;
+  pid_t worker = 0;
+  options.on_tick = [&](pid_t pid) {
+    for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
+      const std::string name = entry.path().filename().string();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      const std::string status = read(entry.path() / "stat");
+      const std::size_t end = status.rfind(')');
+      std::istringstream fields(end == std::string::npos ? "" : status.substr(end + 1));
+      char state = 0;
+      pid_t parent = 0;
+      if (fields >> state >> parent && parent == pid) worker = std::stoi(name);
+    }
+    if (worker == 0) return true;
+    ::kill(pid, SIGKILL);
+    return false;
+  };
+  (void)verify({"run", "--backends", "mutant:hang", "--case",
+                "decode latent h2 l8 r0 p8 v8 q1s7 causal b16 q:f32 out:f32 cache:f32", "--no-shrink"},
+               options);
+  ASSERT_GT(worker, 0);
+  bool gone = false;
+  for (int i = 0; !gone && i < 1000; ++i) {
+    gone = ::kill(worker, 0) != 0;
+    if (!gone) ::usleep(20'000);
+  }
+  EXPECT_TRUE(gone);
+}
+
+TEST_F(VerifyCli, PartsOfASuiteAreTheWhole) {
+  const auto lines = [](const Args& more) {
+    Args args{"run", "--list-cases"};
+    args.insert(args.end(), more.begin(), more.end());
+    std::multiset<std::string> found;
+    std::istringstream in(verify(args).out);
+    for (std::string line; std::getline(in, line);) found.insert(line);
+    return found;
+  };
+  const std::multiset<std::string> whole = lines({});
+  std::multiset<std::string> parts;
+  for (const char* shard : {"1/3", "2/3", "3/3"}) parts.merge(lines({"--shard", shard}));
+  EXPECT_EQ(parts, whole);
+}
+
+TEST_F(VerifyCli, JobsChangeNothingButTheTime) {
+  const auto run = [](const char* jobs) {
+    Json json = Json::parse(verify({"run", "--backends", "cpu-absorbed", "--filter", "h[123] .*l40 ",
+                                    "--jobs", jobs, "--show", "1000", "-o", "json"})
+                                .out);
+    EXPECT_EQ(json.at("facts").at("jobs"), std::stoi(jobs));
+    return json.at("tables").at("cases");
+  };
+  EXPECT_EQ(run("1"), run("3"));
+}
+
+TEST_F(VerifyCli, AnUnfinishedRunSaysSo) {
+  const RunResult r = verify({"run", "--backends", "mutant:drop-newest", "--fail-fast", "--no-shrink"});
+  EXPECT_EQ(r.exit_code, 1);
+  EXPECT_NE(r.out.find("NOT COMPLETE: "), std::string::npos) << r.out;
+  EXPECT_EQ(verify({"run", "--case", kCase}).out.find("NOT COMPLETE"), std::string::npos);
 }
 
 TEST_F(VerifyCli, EveryFormatAndJUnit) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plug-ins that are wrong in one way each, chosen by BROKEN at compile time. */
+/* Plug-ins that are wrong in one way each, or of another age, chosen at compile time. */
 #include <mla/plugin.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,6 +94,22 @@ const mla_plugin_v1* mla_plugin_query(uint32_t host_abi) {
   plugin.run = NULL;
 #elif defined(BAD_TYPE)
   plugin.accumulate = 77;
+#elif defined(MANY_EDGES)
+  plugin.num_edges = 65;
+#elif defined(NO_EDGES)
+  plugin.num_edges = 1;
+#elif defined(ZERO_EDGE)
+  static const int32_t edges[] = {64, 0};
+  plugin.num_edges = 2;
+  plugin.edges = edges;
+#elif defined(FIRST_RELEASE) /* what lies behind its struct is not the host's to read */
+  plugin.struct_size = offsetof(mla_plugin_v1, fused_maximum);
+  plugin.fused_maximum = plugin.batch_invariant = plugin.num_edges = -1;
+#elif defined(SAYS_MORE)
+  static const int32_t edges[] = {48, 96};
+  plugin.fused_maximum = plugin.batch_invariant = 1;
+  plugin.num_edges = 2;
+  plugin.edges = edges;
 #elif defined(REFUSES_HOST)
   return NULL;
 #endif

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface: an honest plug-in is a backend like any other, a broken one is refused with a sentence.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -90,6 +91,9 @@ TEST(PluginFaults, AreRefusedWithASentence) {
                                                         {"BAD_STRATEGY", "'hope'"},
                                                         {"NO_RUN", "leaves out one of"},
                                                         {"BAD_TYPE", "77"},
+                                                        {"MANY_EDGES", "65 edges"},
+                                                        {"NO_EDGES", "where they are"},
+                                                        {"ZERO_EDGE", "edge 0"},
                                                         {"REFUSES_HOST", "ABI 1"},
                                                         {"NO_SYMBOL", "mla_plugin_query"}};
   for (const auto& [name, says] : faults) {
@@ -133,6 +137,15 @@ TEST(PluginFaults, AtRunTimeAreErrorsOrVerdicts) {
         testing::ExitedWithCode(0), expected);
   };
   const auto why = [&](const Backend& b) { return b.supports(shape, host_device()).why; };
+  // Plug-ins of the first release are as before; later ones say more.
+  const auto facts = [&](const Backend& b) {
+    const BackendInfo& info = b.info();
+    const std::int32_t first = info.edges.empty() ? 0 : info.edges.front();
+    return fmt::format("unit weight {}, invariant {}, {} edges from {}", b.rounding(shape).unit_weight,
+                       info.batch_invariant, info.edges.size(), first);
+  };
+  in_child("FIRST_RELEASE", "unit weight true, invariant false, 0 edges from 0", facts);
+  in_child("SAYS_MORE", "unit weight false, invariant true, 2 edges from 48", facts);
   in_child("REFUSES_SILENTLY", "broken refuses it and does not say why", why);
   in_child("OVERFLOWS_WHY", "^x{511}$", why);
   in_child("PLAN_FAILS", "plan failed: the reason of the broken plug-in",

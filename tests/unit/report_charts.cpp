@@ -60,6 +60,37 @@ TEST(Panels, SortByColumnsAndTakeMediansOfRepetitions) {
   EXPECT_EQ(panels[1].title, "window 256");
 }
 
+TEST(Panels, SeveralColumnsMakePanelsAndLines) {
+  const std::vector<Panel> panels =
+      make_panels(record_table(sample(), true),
+                  {.x = "kv", .y = "time_us", .by = "backend,window", .facet = "requests,heads"});
+  ASSERT_EQ(panels.size(), 2U);
+  EXPECT_EQ(panels[0].title, "requests 1, heads 16");
+  EXPECT_EQ(panels[1].title, "requests 8, heads 16");
+  ASSERT_EQ(panels[0].series.size(), 3U);
+  EXPECT_EQ(panels[0].series[0].name, "x, 256");
+  EXPECT_EQ(panels[0].series[2].name, "y, full");
+}
+
+TEST(Pivot, IsTheChartAsATable) {
+  const Table table = record_table(sample(), true);
+  const Table pivot = pivot_table(table, {.x = "kv", .y = "time_us", .by = "backend", .facet = "requests"});
+  ASSERT_EQ(pivot.columns.size(), 4U);
+  EXPECT_EQ(pivot.columns[2].key, "x");
+  ASSERT_EQ(pivot.rows.size(), 3U);
+  EXPECT_EQ(pivot.rows[0], (std::vector<Cell>{std::int64_t{1}, std::int64_t{1024}, 100.0, 50.0}));
+  EXPECT_EQ(pivot.rows[1][2], Cell{2500.0}) << "median of two windows";
+  EXPECT_EQ(pivot.rows[2], (std::vector<Cell>{std::int64_t{8}, std::int64_t{65536}, Cell{}, 9000.0}));
+  std::vector<BenchRecord> windows = sample();
+  windows.push_back(record("x", "1q1s64k", "w1024", 1500));
+  const Table by_window = pivot_table(record_table(windows, true), {.x = "window", .facet = ""});
+  ASSERT_EQ(by_window.rows.size(), 3U) << "a text may stand across";
+  EXPECT_EQ(by_window.rows[0][0], Cell{std::string("full")});
+  EXPECT_EQ(by_window.rows[1][0], Cell{std::int64_t{256}}) << "and numbers among texts sort as numbers";
+  expect_error([&] { return pivot_table(table, {.y = "backend"}).rows.size(); }, ErrorCode::kInvalidArgument,
+               {"backend", "number"});
+}
+
 TEST(Panels, RefuseColumnsThatAreNotThereOrHoldNoNumbers) {
   const Table table = record_table(sample(), true);
   expect_error([&] { return make_panels(table, {.x = "kvv", .y = "time_us"}).size(); },
@@ -139,14 +170,23 @@ TEST(Html, IsOneFileWithoutTheNetworkAndHoldsTheNumbers) {
                    .chart = {},
                    .command = "mla-bench report x"});
   EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
-  for (const char* part :
-       {"<title>T &amp; t</title>", "why?", "mla-bench run\nmla-bench report x", "y 1/1, up to 2.00x",
-        "x 1/1, up to 2.00x", "25.0 % of the budget", "6 of 6 points", "&lt;script&gt;alert(1)"}) {
+  for (const char* part : {"<title>T &amp; t</title>", "why?", "mla-bench run\nmla-bench report x",
+                           "y<br><small>1 of 1, up to 2.00x", "x<br><small>1 of 1, up to 2.00x",
+                           "25.0 % of the budget", "6 of 6 points", "&lt;script&gt;alert(1)"}) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
   }
   EXPECT_EQ(page.find("http"), std::string::npos) << "nothing to fetch";
   EXPECT_EQ(page.find("<script>alert"), std::string::npos);
   EXPECT_EQ(page.find("<b>"), std::string::npos);
+}
+
+TEST(Findings, TheTallyDoesNotCallVerifiedWhatWasNot) {
+  std::vector<BenchRecord> records = sample();
+  EXPECT_EQ(tally(records), "6 points measured, each verified first");
+  records[0].verified = "no";
+  EXPECT_EQ(tally(records), "6 points measured, 1 of them not verified");
+  records[1].status = "unsupported";
+  EXPECT_EQ(tally(records), "5 points measured, 1 of them not verified; 1 unsupported");
 }
 
 TEST(Findings, CompareBackendsAndWindowsOverCommonShapes) {

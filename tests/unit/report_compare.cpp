@@ -77,6 +77,50 @@ TEST(Compare, JudgesSlowdownsOfSamplesRecordedOnAGpu) {
   EXPECT_EQ(count(1 / 1.05, Change::kFaster), 12);
 }
 
+/// Records of these processes, times a factor.
+std::vector<BenchRecord> of_processes(const RunFile& run, const std::vector<std::string>& names,
+                                      double factor) {
+  std::vector<BenchRecord> chosen;
+  for (const BenchRecord& record : run.records) {
+    if (std::ranges::find(names, record.env) == names.end()) continue;
+    chosen.push_back(record);
+    for (double& us : chosen.back().samples_us) us *= factor;
+  }
+  return chosen;
+}
+
+TEST(Compare, ProcessesRecordedOnAGpuDoNotDifferFromOneAnother) {
+  // The six points that moved most or are shortest, each three times, elsewhere in memory, in four processes of one
+  // H200: pairs of processes differ by up to 2 %, and no more than a change of 5 % may hide in that.
+  const RunFile run = read_run(std::string(MLA_TEST_DATA) + "/data/bench/h200-processes.jsonl");
+  const std::vector<std::string> names{"process-1", "process-2", "process-3", "process-4"};
+  int compared = 0;
+  int slower = 0;
+  for (const std::string& base : names) {
+    for (const std::string& now : names) {
+      if (base == now) continue;
+      SCOPED_TRACE(base + " " + now);
+      const std::vector<BenchRecord> before = of_processes(run, {base}, 1);
+      const auto against = [&](double factor) {
+        const std::vector<BenchRecord> after = of_processes(run, {now}, factor);
+        return compare_runs(before, after, 0.03);
+      };
+      EXPECT_EQ(against(1).count(Change::kSlower) + against(1).count(Change::kFaster), 0);
+      EXPECT_EQ(against(1.005).count(Change::kSlower), 0);
+      EXPECT_EQ(against(1.05).count(Change::kSame), 0);
+      const RunChange change = against(1.05);
+      compared += static_cast<int>(change.points.size());
+      slower += static_cast<int>(change.count(Change::kSlower));
+    }
+  }
+  EXPECT_EQ(compared, 12 * 6);
+  EXPECT_GE(slower, compared * 8 / 10) << "the others are AMBIGUOUS";
+  // Two processes a side.
+  const std::vector<BenchRecord> odd = of_processes(run, {"process-1", "process-3"}, 1);
+  const std::vector<BenchRecord> even = of_processes(run, {"process-2", "process-4"}, 1);
+  EXPECT_EQ(compare_runs(odd, even, 0.03).count(Change::kSame), 6);
+}
+
 TEST(Compare, FlagsFivePercentAndNotHalfAPercent) {
   for (std::uint64_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE(seed);
@@ -124,6 +168,28 @@ TEST(Compare, RepetitionsThatDisagreeWidenTheInterval) {
   EXPECT_EQ(change.points[0].n_base, 80);
 }
 
+TEST(Compare, AClockThatFellIsToldFromASlowerKernel) {
+  std::vector<BenchRecord> base{record(times(100, 0.001, 40, 1)), record(times(50, 0.001, 40, 2), "other")};
+  std::vector<BenchRecord> now{record(times(110, 0.001, 40, 3)), record(times(55, 0.001, 40, 4), "other")};
+  base[0].sm_clock_mhz = 1980;
+  now[0].sm_clock_mhz = 1800;
+  const RunChange change = compare_runs(base, now, 0.03);
+  EXPECT_EQ(change.points.at(0).change, Change::kSlower) << "it is slower, whatever the reason";
+  ASSERT_TRUE(change.points[0].cycles.has_value());
+  EXPECT_NEAR(*change.points[0].cycles, 1, 0.005);
+  EXPECT_NE(change.points[0].why.find("from 1980 to 1800 MHz; in cycles it is"), std::string::npos);
+  EXPECT_FALSE(change.points.at(1).cycles.has_value());
+  EXPECT_EQ(change.points[1].why, "");
+  const Document document = compare_document(change, 0.03);
+  const auto has_cycles = [](const Document& d) {
+    return std::ranges::find(d.tables[0].columns, "cycles", &Column::key) != d.tables[0].columns.end();
+  };
+  EXPECT_TRUE(has_cycles(document));
+  base[0].sm_clock_mhz.reset();
+  EXPECT_FALSE(has_cycles(compare_document(compare_runs(base, now, 0.03), 0.03)))
+      << "nothing to say, no column";
+}
+
 TEST(Compare, WhatWorkedAndIsWrongNowIsBroken) {
   std::vector<BenchRecord> base{record(times(100, 0.01, 20, 1))};
   std::vector<BenchRecord> now{record({})};
@@ -132,8 +198,10 @@ TEST(Compare, WhatWorkedAndIsWrongNowIsBroken) {
   const RunChange change = compare_runs(base, now, 0.03);
   EXPECT_EQ(change.points.at(0).change, Change::kBroken);
   EXPECT_NE(change.points.at(0).why.find("row 3"), std::string::npos);
-  EXPECT_EQ(compare_runs(now, now, 0.03).points.at(0).change, Change::kSame)
-      << "it did not work before either";
+  const RunChange neither = compare_runs(now, now, 0.03);
+  EXPECT_TRUE(neither.points.empty()) << "it did not work before either";
+  EXPECT_EQ(neither.untimed, 1);
+  EXPECT_EQ(compare_runs(now, base, 0.03).points.at(0).change, Change::kAmbiguous) << "it works now";
 }
 
 TEST(Compare, ListsWhatOnlyOneRunHasAndSortsWorstFirst) {

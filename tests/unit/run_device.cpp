@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 
+#include "expect_error.hpp"
 #include "mla/device_bench.hpp"
 #include "mla/error.hpp"
 #include "run/device_inputs.hpp"
+#include "run/gpu_bench.hpp"
 #include "run/nvml.hpp"
 
 namespace {
@@ -79,6 +82,18 @@ TEST(Nvml, ACardThatIsNotThereSaysSo) {
   EXPECT_FALSE(card.why_none().empty());
   EXPECT_FALSE(card.look().power_w.has_value());
   EXPECT_TRUE(card.facts().driver.empty());
+  EXPECT_FALSE(card.other_processes().has_value()) << "not known is not none";
+}
+
+TEST(InjectedSlowdown, IsAShareAndNothingElse) {
+  const char* const name = "MLA_BENCH_INJECT_SLOWDOWN";
+  unsetenv(name);
+  EXPECT_EQ(run::injected_slowdown(), 0);
+  setenv(name, "0.5%", 1);
+  EXPECT_DOUBLE_EQ(run::injected_slowdown(), 0.005);
+  setenv(name, "five", 1);
+  expect_error([] { return run::injected_slowdown(); }, ErrorCode::kInvalidArgument, {name, "five"});
+  unsetenv(name);
 }
 
 TEST(DeviceBench, ADeviceThatIsNoneIsRefusedWithItsName) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 
 #include "../kernels/device_array.hpp"
@@ -178,6 +179,29 @@ TEST(GpuPoint, IsVerifiedTimedAndComparedWithTheCeilings) {
   ASSERT_EQ(warm.status, "ok") << warm.reason;
   EXPECT_EQ(warm.input_sets, 1);
   EXPECT_NE(warm.bound, "memory");
+  // A later repetition lies elsewhere and is not verified again.
+  const report::BenchRecord again = runner.run(point, 1, true);
+  ASSERT_EQ(again.status, "ok") << again.reason;
+  EXPECT_EQ(again.repetition, 1);
+  EXPECT_EQ(again.verified, "earlier");
+  EXPECT_FALSE(again.error_share.has_value());
+}
+
+TEST(GpuPoint, AnInjectedSlowdownIsMarked) {
+  MLA_NEEDS_GPU();
+  setenv("MLA_BENCH_INJECT_SLOWDOWN", "50%", 1);
+  run::GpuBench gpu(*test_gpu().device);
+  unsetenv("MLA_BENCH_INJECT_SLOWDOWN");
+  spec::Measure measure;
+  measure.preheat = 0.01;
+  measure.rule = {.noise = 0.05, .min_samples = 7, .max_samples = 50, .min_time = 0, .max_time = 2};
+  run::PointRunner runner(measure, {}, 1e9, nullptr, &gpu);
+  spec::SweepPoint point;
+  point.shape = parse_shape("decode latent h16 l512 r64 p128 v128 4q1s1000 b64");
+  point.backend = "cuda-naive";
+  const report::BenchRecord r = runner.run(point);
+  ASSERT_EQ(r.status, "ok") << r.reason;
+  EXPECT_NE(std::ranges::find(r.flags, "slowed"), r.flags.end());
 }
 
 }  // namespace

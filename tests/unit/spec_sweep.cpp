@@ -262,6 +262,20 @@ TEST(SweepErrors, NameTheKeyItsOriginAndTheValue) {
   expect_error([&] { return resolve(small_spec(), {}); }, ErrorCode::kInvalidArgument, {"no backend"});
 }
 
+TEST(SweepExpansion, ABackendCanBeTakenOutOfAll) {
+  const auto backends_of = [](const char* text) {
+    std::vector<std::string> names;
+    for (const SweepPoint& point : resolve(with(small_spec(), {{"backend", text}}), kBackends).points)
+      names.push_back(point.backend);
+    return names;
+  };
+  EXPECT_EQ(backends_of("all"), kBackends);
+  EXPECT_EQ(backends_of("all,-a"), std::vector<std::string>{"b"});
+  EXPECT_EQ(backends_of("all,c,-b"), (std::vector<std::string>{"a", "c"}));
+  expect_error([&] { return backends_of("all,-d"); }, ErrorCode::kInvalidArgument, {"'-d'", "backend"});
+  expect_error([&] { return backends_of("all,-a,-b"); }, ErrorCode::kInvalidArgument, {"no backend"});
+}
+
 TEST(SweepFile, ReadsNumbersTextsListsAndComments) {
   const SweepSpec spec = parse_spec(R"({
     // what for

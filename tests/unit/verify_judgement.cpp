@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include <stdexcept>
 
 #include "expect_error.hpp"
@@ -173,6 +176,39 @@ TEST(Oracles, CountNamesTheKeysThatWereSeen) {
           << outcome.reason;
     }
   }
+}
+
+/// Puts the LSE of NaN rows at plus infinity, as a LSE computed by itself would be.
+class InfiniteLse final : public Backend {
+ public:
+  [[nodiscard]] const BackendInfo& info() const noexcept override { return kernel_.info(); }
+  [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override {
+    return kernel_.rounding(shape);
+  }
+  [[nodiscard]] Support supports(const AttentionShape& shape, const Device& device) const override {
+    return kernel_.supports(shape, device);
+  }
+  [[nodiscard]] std::unique_ptr<Plan> plan(const AttentionShape& shape, const Device& device,
+                                           const PlanOptions& options) const override {
+    return kernel_.plan(shape, device, options);
+  }
+  void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
+           Stream stream) const override {
+    kernel_.run(plan, args, workspace, stream);
+    auto* lse = static_cast<float*>(args.lse.data);
+    for (std::int64_t i = 0; i < args.lse.extent[0] * args.lse.extent[1]; ++i)
+      if (std::isnan(lse[i])) lse[i] = std::numeric_limits<float>::infinity();
+  }
+
+ private:
+  EmulatedKernel kernel_{{"infinite", {}, 32, 1}};
+};
+
+TEST(InfiniteScores, MayHaveAnInfiniteLseButNanMayNot) {
+  const InfiniteLse backend;
+  const std::string text = "decode latent h2 l32 r8 p16 v24 1q1s9 causal b16 q:f32 out:f32 cache:f32 values=";
+  EXPECT_EQ(run_case(backend, parse_case(text + "inf")).outcome, Outcome::kPassed);
+  EXPECT_EQ(run_case(backend, parse_case(text + "nan")).outcome, Outcome::kFailed);
 }
 
 // ---- running suites

@@ -9,8 +9,9 @@
  * Backends from outside the tree: a shared object with one C function, mla_plugin_query. Plain C11, no header of ours
  * besides this one, nothing to link. The programs load it with --plugin FILE.so and then verify and time it like their own.
  *
- * Growing without breaking: every struct begins with its size as the host knows it. Fields are only ever added at the end; a
- * plug-in must not read past struct_size, and the host does not read past the struct_size that the plug-in filled in.
+ * Growing without breaking: every struct begins with its size as the host knows it. Fields are only ever added at the end, and 0
+ * in a new one means what was so before; a plug-in must not read past struct_size, and the host does not read past the struct_size
+ * that the plug-in filled in.
  * MLA_PLUGIN_ABI changes when anything else does; a host refuses another one.
  *
  * All functions may be called from several threads, but a plan is used by one at a time. None may throw or exit.
@@ -136,6 +137,14 @@ typedef struct mla_plugin_v1 {
   void (*plan_free)(void* plan);
   /* Of the last call on this thread that failed; never NULL. */
   const char* (*last_error)(void);
+
+  /* Added later. 0, or a struct that ends before: as each comment says first. */
+  int32_t
+      fused_maximum; /* 0: the largest weight is exactly 1, exp of a difference of scores. 1: scale and maximum enter one
+                            * fused product, whose rounding leaves the weight of even the only key next to 1 */
+  int32_t batch_invariant; /* 0: not claimed. 1: the same bits for a request alone and in any batch */
+  int32_t num_edges;       /* 0: none. Tile and split sizes around whose multiples lengths are tried */
+  const int32_t* edges;    /* [num_edges], each at least 1 */
 } mla_plugin_v1;
 
 /* The one exported symbol. NULL: the plug-in cannot serve that ABI. The struct must live as long as the process. */

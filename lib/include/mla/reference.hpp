@@ -32,8 +32,10 @@ struct Options {
 /// latent rows), and its v statistics are of the latent rows pushed through W_UV too (v = W_UV c), so both
 /// forms agree on them.
 struct RowStats {
-  double max_abs_dot = 0;     ///< max_j sum_d |q_d k_jd|, unscaled
-  double max_rms_dot = 0;     ///< max_j sqrt(sum_d (q_d k_jd)^2), unscaled: how rounding q or k spreads
+  double max_abs_dot = 0;  ///< max_j sum_d |q_d k_jd|, unscaled
+  double max_rms_dot =
+      0;  ///< max_j sqrt(sum_d (q_d k_jd)^2), unscaled: how rounding q or k spreads. mla_absorbed: q_d^2
+          ///< is raised by P/(P+L+R) of what it lacks to the sum of the squares of its terms W_UK q
   double max_abs_score = 0;   ///< max_j |scale * q . k_j|
   double rms_weighted_v = 0;  ///< rms over channels of sum_j w_j |v_j|
   double max_weighted_v = 0;  ///< max over channels of sum_j w_j |v_j|

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -26,14 +27,22 @@ bool well_formed(std::string_view name) {
   });
 }
 
-void check(const mla_plugin_v1& plugin, const std::string& file) {
+/// The struct as the first release had it: nothing of it may be left out.
+constexpr std::size_t kFirstSize = offsetof(mla_plugin_v1, fused_maximum);
+constexpr std::int32_t kMostEdges = 64;
+constexpr std::int32_t kLargestEdge = 1 << 20;
+
+void check_head(const mla_plugin_v1& plugin, const std::string& file) {
   if (plugin.abi != MLA_PLUGIN_ABI) {
     refuse(file, fmt::format("speaks ABI {}, this program speaks {}", plugin.abi, MLA_PLUGIN_ABI));
   }
-  if (plugin.struct_size < sizeof(mla_plugin_v1)) {
+  if (plugin.struct_size < kFirstSize) {
     refuse(file, fmt::format("describes itself in {} bytes, at least {} are needed", plugin.struct_size,
-                             sizeof(mla_plugin_v1)));
+                             kFirstSize));
   }
+}
+
+void check(const mla_plugin_v1& plugin, const std::string& file) {
   if (plugin.name == nullptr || plugin.version == nullptr || plugin.summary == nullptr ||
       plugin.strategy == nullptr) {
     refuse(file, "leaves out its name, version, summary or strategy");
@@ -53,6 +62,17 @@ void check(const mla_plugin_v1& plugin, const std::string& file) {
                                   plugin.absorbed_query, plugin.latent_output, plugin.expanded_kv}) {
     if (type < MLA_F64 || type > MLA_E4M3)
       refuse(file, fmt::format("rounds to element type {}, which is no real type", type));
+  }
+  if (plugin.num_edges < 0 || plugin.num_edges > kMostEdges) {
+    refuse(file, fmt::format("names {} edges; there may be 0 to {}", plugin.num_edges, kMostEdges));
+  }
+  if (plugin.num_edges > 0 && plugin.edges == nullptr)
+    refuse(file, fmt::format("names {} edges and leaves out where they are", plugin.num_edges));
+  for (std::int32_t i = 0; i < plugin.num_edges; ++i) {
+    if (plugin.edges[i] < 1 || plugin.edges[i] > kLargestEdge) {
+      refuse(file, fmt::format("has the edge {}; tile and split sizes lie in 1..{}", plugin.edges[i],
+                               kLargestEdge));
+    }
   }
 }
 
@@ -74,8 +94,10 @@ const Backend& load_plugin(const std::filesystem::path& file) {
   if (query == nullptr) refuse(file.string(), "has no function mla_plugin_query");
   const mla_plugin_v1* plugin = query(MLA_PLUGIN_ABI);
   if (plugin == nullptr) refuse(file.string(), fmt::format("does not serve ABI {}", MLA_PLUGIN_ABI));
-  check(*plugin, file.string());
-  return add_backend(std::make_unique<PluginBackend>(*plugin, file.filename().string()));
+  check_head(*plugin, file.string());
+  const mla_plugin_v1 known = as_known(*plugin);
+  check(known, file.string());
+  return add_backend(std::make_unique<PluginBackend>(known, file.filename().string()));
 }
 
 std::string origin_of(const Backend& backend) {

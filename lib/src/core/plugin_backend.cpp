@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
 #include "mla/error.hpp"
@@ -126,6 +127,12 @@ class PluginPlan final : public Plan {
 
 }  // namespace
 
+mla_plugin_v1 as_known(const mla_plugin_v1& plugin) {
+  mla_plugin_v1 known{};
+  std::memcpy(&known, &plugin, std::min<std::size_t>(sizeof known, plugin.struct_size));
+  return known;
+}
+
 PluginBackend::PluginBackend(const mla_plugin_v1& plugin, const std::string& file)
     : plugin_(plugin),
       name_(plugin.name),
@@ -136,6 +143,8 @@ PluginBackend::PluginBackend(const mla_plugin_v1& plugin, const std::string& fil
   info_.summary = summary_;
   info_.strategy = strategy_;
   info_.on_device = plugin.on_device != 0;
+  info_.batch_invariant = plugin.batch_invariant != 0;
+  info_.edges.assign(plugin.edges, plugin.edges + plugin.num_edges);
 }
 
 void PluginBackend::fail(const char* what) const {
@@ -152,6 +161,7 @@ RoundingProfile PluginBackend::rounding(const AttentionShape&) const {
   profile.latent_output = static_cast<DType>(plugin_.latent_output);
   profile.expanded_kv = static_cast<DType>(plugin_.expanded_kv);
   profile.lse_from_rounded_p = plugin_.lse_from_rounded_p != 0;
+  profile.unit_weight = plugin_.fused_maximum == 0;
   return profile;
 }
 

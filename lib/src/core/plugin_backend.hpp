@@ -8,10 +8,14 @@
 
 namespace mla {
 
+/// What a plug-in says of itself, in our struct: fields that it does not know are 0.
+[[nodiscard]] mla_plugin_v1 as_known(const mla_plugin_v1& plugin);
+
 /// A plug-in's functions as one of our backends.
 class PluginBackend final : public Backend {
  public:
-  /// `plugin` was checked by load_plugin and lives as long as the process; `file` is for the origin.
+  /// `plugin` was checked by load_plugin, and what it points to lives as long as the process; `file` is for
+  /// the origin.
   PluginBackend(const mla_plugin_v1& plugin, const std::string& file);
   [[nodiscard]] const BackendInfo& info() const noexcept override { return info_; }
   [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override;
@@ -24,7 +28,7 @@ class PluginBackend final : public Backend {
 
  private:
   [[noreturn]] void fail(const char* what) const;
-  const mla_plugin_v1& plugin_;
+  mla_plugin_v1 plugin_;
   std::string name_, summary_, strategy_, origin_;
   BackendInfo info_;
 };

@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 
+#include "core/text.hpp"
 #include "mla/error.hpp"
 #include "report/gnuplot.hpp"
 #include "report/render.hpp"
@@ -15,8 +17,27 @@
 namespace mla::report {
 namespace {
 
-std::string label_of(const Cell& cell) {
-  return show(cell);
+/// "heads,requests": the places of these columns.
+std::vector<std::size_t> column_indices(const Table& table, std::string_view keys) {
+  std::vector<std::size_t> indices;
+  if (keys.empty()) return indices;
+  for (const std::string& key : text::split(keys, ',')) indices.push_back(column_index(table.columns, key));
+  return indices;
+}
+
+std::string joined(const std::vector<Cell>& row, const std::vector<std::size_t>& columns) {
+  std::string name;
+  for (const std::size_t c : columns) name += (name.empty() ? "" : ", ") + show(row[c]);
+  return name;
+}
+
+/// A text that is a number ("512" beside "full") sorts as one.
+Cell sortable(const Cell& cell) {
+  const auto* text = std::get_if<std::string>(&cell);
+  std::int64_t value = 0;
+  if (text == nullptr) return cell;
+  const auto [end, status] = std::from_chars(text->data(), text->data() + text->size(), value);
+  return status == std::errc{} && end == text->data() + text->size() ? Cell{value} : cell;
 }
 
 double median_of(std::vector<double> values) {
@@ -30,19 +51,19 @@ double median_of(std::vector<double> values) {
 std::vector<Panel> make_panels(const Table& table, const ChartRequest& request) {
   const std::size_t x = column_index(table.columns, request.x);
   const std::size_t y = column_index(table.columns, request.y);
-  const std::size_t by = column_index(table.columns, request.by);
-  const std::size_t facet = request.facet.empty() ? by : column_index(table.columns, request.facet);
+  const std::vector<std::size_t> by = column_indices(table, request.by);
+  const std::vector<std::size_t> facet = column_indices(table, request.facet);
   std::map<std::string, std::map<std::string, std::map<double, std::vector<double>>>> sorted;
   std::vector<std::string> order;  // panels as they come
   for (const auto& row : table.rows) {
     const std::optional<double> at = as_number(row[x]);
     const std::optional<double> value = as_number(row[y]);
     if (!at || !value || !std::isfinite(*at) || !std::isfinite(*value)) continue;
-    const std::string title = request.facet.empty()
-                                  ? std::string()
-                                  : fmt::format("{} {}", table.columns[facet].title, label_of(row[facet]));
+    std::string title;
+    for (const std::size_t c : facet)
+      title += fmt::format("{}{} {}", title.empty() ? "" : ", ", table.columns[c].title, show(row[c]));
     if (!sorted.contains(title)) order.push_back(title);
-    sorted[title][label_of(row[by])][*at].push_back(*value);
+    sorted[title][joined(row, by)][*at].push_back(*value);
   }
   if (sorted.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -59,6 +80,40 @@ std::vector<Panel> make_panels(const Table& table, const ChartRequest& request) 
     panels.push_back(std::move(panel));
   }
   return panels;
+}
+
+Table pivot_table(const Table& table, const ChartRequest& request) {
+  std::vector<std::size_t> across = column_indices(table, request.facet);
+  across.push_back(column_index(table.columns, request.x));
+  const std::vector<std::size_t> by = column_indices(table, request.by);
+  const std::size_t y = column_index(table.columns, request.y);
+  Table pivot{"pivot", "", {}, {}};
+  for (const std::size_t c : across) pivot.columns.push_back(table.columns[c]);
+  const std::size_t first = pivot.columns.size();
+  std::map<std::vector<Cell>, std::map<std::string, std::vector<double>>> values;
+  std::vector<std::string> names;  // as they come
+  for (const auto& row : table.rows) {
+    const std::optional<double> value = as_number(row[y]);
+    if (!value || !std::isfinite(*value)) continue;
+    std::vector<Cell> place;
+    for (const std::size_t c : across) place.push_back(sortable(row[c]));
+    const std::string name = joined(row, by);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    values[place][name].push_back(*value);
+  }
+  if (values.empty())
+    throw Error(ErrorCode::kInvalidArgument, fmt::format("no row has a number for {}", request.y));
+  for (const std::string& name : names) pivot.columns.push_back({name, name, table.columns[y].precision});
+  for (auto& [place, by_name] : values) {
+    std::vector<Cell> row = place;
+    row.resize(first + names.size());
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      if (const auto found = by_name.find(names[i]); found != by_name.end())
+        row[first + i] = median_of(found->second);
+    }
+    pivot.rows.push_back(std::move(row));
+  }
+  return pivot;
 }
 
 std::string line_script(std::span<const Panel> panels, const std::string& x_title, const std::string& y_title,

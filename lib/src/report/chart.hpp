@@ -11,7 +11,7 @@
 /// Charts of records, as scripts for gnuplot and as text for those who cannot see them.
 namespace mla::report {
 
-/// What to draw: columns of record_table by key.
+/// What to draw: columns of record_table by key; `by` and `facet` may name several, "heads,requests".
 struct ChartRequest {
   std::string x = "kv";
   std::string y = "time_us";
@@ -27,6 +27,10 @@ struct Panel {
 /// Sorts the rows into panels and series. Several rows at one x of a series give their median. Rows without a
 /// number for x or y are left out; throws kInvalidArgument if none is left or a column does not exist.
 [[nodiscard]] std::vector<Panel> make_panels(const Table& table, const ChartRequest& request);
+
+/// The chart as a table: a row for each panel and x (which may be a text here), a column for each line, medians of y
+/// in the cells. Throws as make_panels does.
+[[nodiscard]] Table pivot_table(const Table& table, const ChartRequest& request);
 
 /// Lines with points, one panel a facet, both axes logarithmic where the values span more than a factor of
 /// 20.

@@ -17,6 +17,8 @@ namespace {
 constexpr double kSideConfidence = 0.975;
 /// Below seven samples order statistics give no 97.5 % interval.
 constexpr std::size_t kFewestSamples = 7;
+/// A difference of clocks worth a word.
+constexpr double kClockDrift = 0.01;
 
 /// What one run says about one point.
 struct Side {
@@ -24,11 +26,13 @@ struct Side {
   std::vector<double> samples;
   run::Interval interval{INFINITY, 0};
   std::size_t fewest = SIZE_MAX;  ///< samples of the poorest repetition
-  double median = 0;
+  double median = 0;              ///< of the repetitions' medians
+  double clock_mhz = 0;           ///< mean; 0 where it is not known
 };
 
 Side make_side(const std::vector<const BenchRecord*>& records) {
   Side side;
+  std::vector<double> medians;
   for (const BenchRecord* record : records) {
     if (record->status != "ok" || record->samples_us.empty()) continue;
     side.records.push_back(record);
@@ -36,12 +40,16 @@ Side make_side(const std::vector<const BenchRecord*>& records) {
     std::ranges::sort(sorted);
     const run::Interval one = run::median_interval(sorted, kSideConfidence);
     side.interval = {std::min(side.interval.low, one.low), std::max(side.interval.high, one.high)};
+    medians.push_back(run::quantile(sorted, 0.5));
     side.fewest = std::min(side.fewest, sorted.size());
     side.samples.insert(side.samples.end(), sorted.begin(), sorted.end());
   }
   if (side.samples.empty()) return side;
-  std::ranges::sort(side.samples);
-  side.median = run::quantile(side.samples, 0.5);
+  double clocks = 0;
+  for (const BenchRecord* record : side.records) clocks += record->sm_clock_mhz.value_or(NAN);
+  if (std::isfinite(clocks)) side.clock_mhz = clocks / static_cast<double>(side.records.size());
+  std::ranges::sort(medians);
+  side.median = run::quantile(medians, 0.5);
   return side;
 }
 
@@ -66,7 +74,7 @@ PointChange compare_point(const std::vector<const BenchRecord*>& base_records,
   const Side base = make_side(base_records);
   const Side now = make_side(now_records);
   if (base.samples.empty()) {  // did not work before: nothing to lose
-    point.change = bad == now_records.end() ? Change::kAmbiguous : Change::kSame;
+    point.change = Change::kAmbiguous;
     point.why = fmt::format("the base has no time: {}", point.base->status);
     return point;
   }
@@ -98,6 +106,15 @@ PointChange compare_point(const std::vector<const BenchRecord*>& base_records,
     point.change = Change::kAmbiguous;
     point.why = fmt::format("the interval crosses {:+.1f} %",
                             point.high > slower ? threshold * 100 : (faster - 1) * 100);
+  }
+  if (base.clock_mhz > 0 && now.clock_mhz > 0) {
+    const double drift = now.clock_mhz / base.clock_mhz;
+    point.cycles = point.ratio * drift;
+    if ((point.change == Change::kSlower || point.change == Change::kFaster) &&
+        std::abs(drift - 1) > kClockDrift) {
+      point.why = fmt::format("the SM clock went from {:.0f} to {:.0f} MHz; in cycles it is {:+.1f} %",
+                              base.clock_mhz, now.clock_mhz, (*point.cycles - 1) * 100);
+    }
   }
   return point;
 }
@@ -160,6 +177,13 @@ RunChange compare_runs(std::span<const BenchRecord> base, std::span<const BenchR
       change.only_base.push_back(id);
       continue;
     }
+    const auto no_time = [](const std::vector<const BenchRecord*>& records) {
+      return std::ranges::none_of(records, [](const BenchRecord* r) { return !r->samples_us.empty(); });
+    };
+    if (no_time(base_points.at(id)) && no_time(found->second)) {
+      ++change.untimed;
+      continue;
+    }
     change.points.push_back(compare_point(base_points.at(id), found->second, threshold));
     if (change.points.back().now_us > 0) {
       log_sum += std::log(change.points.back().ratio);
@@ -197,10 +221,13 @@ Document compare_document(const RunChange& change, double threshold) {
   const std::vector<Column> axes = axis_columns();
   const std::vector<std::size_t> kept = telling_axes(bases);
   for (const std::size_t i : kept) table.columns.push_back(axes[i]);
-  for (const Column& column : {Column{"base_us", "base us", 1}, Column{"now_us", "now us", 1},
-                               Column{"ratio", "ratio", 3}, Column{"low", "low"}, Column{"high", "high"},
-                               Column{"n_base", "n base"}, Column{"n_now", "n now"}, Column{"why", "why"}}) {
-    table.columns.push_back(column);
+  const bool clocks =
+      std::ranges::any_of(change.points, [](const PointChange& p) { return p.cycles.has_value(); });
+  for (const Column& column :
+       {Column{"base_us", "base us", 1}, Column{"now_us", "now us", 1}, Column{"ratio", "ratio", 3},
+        Column{"low", "low"}, Column{"high", "high"}, Column{"cycles", "in cycles"},
+        Column{"n_base", "n base"}, Column{"n_now", "n now"}, Column{"why", "why"}}) {
+    if (column.key != "cycles" || clocks) table.columns.push_back(column);
   }
   for (const PointChange* point : order) {
     std::vector<Cell> row{std::string(name_of(point->change))};
@@ -212,12 +239,15 @@ Document compare_document(const RunChange& change, double threshold) {
     row.push_back(timed ? Cell{point->ratio} : Cell{});
     row.push_back(timed ? percent(point->low) : Cell{});
     row.push_back(timed ? percent(point->high) : Cell{});
+    if (clocks) row.push_back(point->cycles ? percent(*point->cycles) : Cell{});
     row.emplace_back(point->n_base);
     row.emplace_back(point->n_now);
     row.push_back(point->why.empty() ? Cell{} : Cell{point->why});
     table.rows.push_back(std::move(row));
   }
   document.tables.push_back(std::move(table));
+  if (change.untimed > 0)
+    document.notes.push_back(fmt::format("{} more points have a time in neither run", change.untimed));
   for (const std::string& id : change.only_base) document.notes.push_back("only in the base: " + id);
   for (const std::string& id : change.only_now) document.notes.push_back("only now: " + id);
   return document;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -30,12 +31,14 @@ struct PointChange {
   double base_us = 0, now_us = 0;       ///< medians over all repetitions
   double ratio = 1, low = 1, high = 1;  ///< now / base, with an interval of at least 95 % confidence
   std::int64_t n_base = 0, n_now = 0;
-  std::string why;  ///< of AMBIGUOUS and BROKEN
+  std::optional<double> cycles;  ///< the ratio in cycles of the SM clock, where both runs know it
+  std::string why;               ///< of AMBIGUOUS and BROKEN, and where the clock explains a change
 };
 
 struct RunChange {
   std::vector<PointChange> points;               ///< in the order of the base
   std::vector<std::string> only_base, only_now;  ///< identities
+  std::int64_t untimed = 0;                      ///< points without a time in either: nothing to compare
   double ratio = 1;                              ///< geometric mean over the points with times in both
   [[nodiscard]] std::int64_t count(Change change) const noexcept;
 };

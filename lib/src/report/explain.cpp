@@ -41,10 +41,13 @@ std::string explain(const BenchRecord& r) {
   if (r.status != "ok" || !r.time_us) return r.reason;
   if (!r.floor_us || !r.of_floor || !r.bytes || !r.flops || !r.least_flops)
     return fmt::format("{}; no ceilings were measured, so nothing can be said about it", in_us(*r.time_us));
+  const bool modelled = r.timer == "modelled";  // then the floor is that of its own strategy
+  const double flops = modelled ? *r.flops : *r.least_flops;
   std::string text =
-      fmt::format("at least {} and {} ({:.3g} FLOP/B): bound by {}, {} at best; {} is {:.3g} times that",
-                  scaled(*r.bytes, "B"), scaled(*r.least_flops, "FLOP"), *r.least_flops / *r.bytes, r.bound,
-                  in_us(*r.floor_us), in_us(*r.time_us), *r.time_us / *r.floor_us);
+      fmt::format("at least {} and {} ({:.3g} FLOP/B): bound by {}, {} at best", scaled(*r.bytes, "B"),
+                  scaled(flops, "FLOP"), flops / *r.bytes, r.bound, in_us(*r.floor_us));
+  if (modelled) return text + ", by nominal peaks and without launch and latency";
+  text += fmt::format("; {} is {:.3g} times that", in_us(*r.time_us), *r.time_us / *r.floor_us);
   if (const std::string rest = rest_of(r); !rest.empty()) text += ": " + rest;
   return text;
 }

@@ -93,9 +93,14 @@ std::string tally(std::span<const BenchRecord> records) {
   std::map<std::string, int> counts;
   for (const BenchRecord& record : records) ++counts[record.status];
   const auto modelled = std::ranges::count(records, std::string("modelled"), &BenchRecord::timer);
-  std::string text = modelled == std::ssize(records)
-                         ? fmt::format("{} points modelled, none measured", counts["ok"])
-                         : fmt::format("{} points measured, each verified first", counts["ok"]);
+  const auto unverified = std::ranges::count_if(records, [](const BenchRecord& r) {
+    return r.status == "ok" && r.verified == "no" && r.timer != "modelled";
+  });
+  std::string text =
+      modelled == std::ssize(records) ? fmt::format("{} points modelled, none measured", counts["ok"])
+      : unverified == 0
+          ? fmt::format("{} points measured, each verified first", counts["ok"])
+          : fmt::format("{} points measured, {} of them not verified", counts["ok"], unverified);
   for (const char* status : {"wrong", "error", "unsupported"}) {
     if (counts[status] > 0) text += fmt::format("; {} {}", counts[status], status);
   }

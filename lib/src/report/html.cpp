@@ -27,10 +27,12 @@ std::string section(std::string_view title, std::string_view body) {
   return fmt::format("<h2>{}</h2>\n{}\n", html_escaped(title), body);
 }
 
-/// Index of each backend in the palette.
+/// Index of each backend in the palette: the order of the charts' lines, so that a backend has one colour.
 std::map<std::string, std::size_t> palette(std::span<const BenchRecord> records) {
   std::map<std::string, std::size_t> index;
-  for (const BenchRecord& record : records) index.emplace(record.backend, 0);
+  for (const BenchRecord& record : records) {
+    if (record.time_us) index.emplace(record.backend, 0);
+  }
   std::size_t next = 0;
   for (auto& [backend, i] : index) i = next++ % std::size(kCellColors);
   return index;
@@ -86,9 +88,9 @@ std::string best_map(std::span<const BenchRecord> records) {
         continue;
       }
       const auto best = std::ranges::max_element(wins, {}, [](const auto& w) { return w.second; });
-      out += fmt::format("<td class=\"best\" style=\"background:{}\">{} {}/{}, up to {:.2f}x</td>",
-                         kCellColors[colors.at(best->first)], html_escaped(best->first), best->second, rivals,
-                         lead);
+      out += fmt::format(
+          "<td class=\"best\" style=\"background:{}\">{}<br><small>{} of {}, up to {:.2f}x</small></td>",
+          kCellColors[colors.at(best->first)], html_escaped(best->first), best->second, rivals, lead);
     }
     out += "</tr>\n";
   }
@@ -169,15 +171,17 @@ std::string environment_section(std::span<const Environment> environments) {
   return out;
 }
 
-/// Columns that never change stand above.
+/// Columns that never change stand above; the number of requests is in the batch.
 std::string points_table(std::span<const BenchRecord> records) {
   const Table whole = record_table(records, false);
   const Folded folded = fold(whole, true);
   Table table{whole.name, "", {}, {}};
-  for (const std::size_t c : folded.kept) table.columns.push_back(whole.columns[c]);
+  std::vector<std::size_t> kept = folded.kept;
+  std::erase_if(kept, [&](std::size_t c) { return whole.columns[c].key == "requests"; });
+  for (const std::size_t c : kept) table.columns.push_back(whole.columns[c]);
   for (const auto& row : whole.rows) {
     std::vector<Cell> cells;
-    for (const std::size_t c : folded.kept) cells.push_back(row[c]);
+    for (const std::size_t c : kept) cells.push_back(row[c]);
     table.rows.push_back(std::move(cells));
   }
   return fmt::format("<p class=\"dim\">{}</p>\n{}", html_escaped(folded_line(whole, folded)),

@@ -19,10 +19,12 @@ p, li { max-width: 60rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .86rem; }
 th, td { padding: .25rem .6rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
 th { background: var(--soft); position: sticky; top: 0; }
-#points th, #points td { white-space: normal; padding: .2rem .4rem; font-size: .78rem; }
+#points th, #points td { white-space: normal; padding: .2rem .35rem; font-size: .76rem; }
 #points td:first-child { white-space: nowrap; }
+#speedups td { white-space: normal; }
 td.n, th.n { text-align: right; }
-td.best { color: #fff; font-weight: 600; }
+td.best { color: #fff; font-weight: 600; line-height: 1.25; }
+td.best small { font-weight: 400; }
 img { max-width: 100%; height: auto; border: 1px solid var(--line); }
 input { font: inherit; padding: .3rem .5rem; width: 24rem; max-width: 100%; border: 1px solid var(--line); }
 .bar { display: inline-block; height: .7rem; background: var(--mark); vertical-align: middle; }

@@ -221,9 +221,12 @@ Table record_table(std::span<const BenchRecord> records, bool all) {
   for (const RecordField& field : fields()) {
     if (!field.axis && (all || (field.in_table && tells(records, field)))) rest.push_back(&field);
   }
+  const bool several =
+      std::ranges::any_of(records, [](const BenchRecord& record) { return record.repetitions > 1; });
   if (all) table.columns.push_back({"key", "key"});
   for (const std::size_t i : kept) table.columns.push_back(axes[i]);
   for (const RecordField* field : rest) table.columns.push_back(field->column);
+  if (several) table.columns.push_back({"repetitions", "runs"});
   table.columns.push_back({"flags", "flags"});
   for (const BenchRecord& record : records) {
     std::vector<Cell> row;
@@ -231,6 +234,7 @@ Table record_table(std::span<const BenchRecord> records, bool all) {
     const std::vector<Cell> cells = axis_cells(record);
     for (const std::size_t i : kept) row.push_back(cells[i]);
     for (const RecordField* field : rest) row.push_back(get(record, *field));
+    if (several) row.emplace_back(record.repetitions);
     row.push_back(record.flags.empty() ? Cell{} : Cell{fmt::format("{}", fmt::join(record.flags, " "))});
     table.rows.push_back(std::move(row));
   }

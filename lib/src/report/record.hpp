@@ -47,6 +47,7 @@ struct BenchRecord {
   std::string when;      ///< UTC, ISO 8601
   std::int64_t seed = 1;
   std::int64_t repetition = 0;
+  std::int64_t repetitions = 1;  ///< that this record stands for (merge_repetitions); not in files
   // Outcome.
   std::string status;                 ///< "ok", "unsupported", "wrong", "error"
   std::string reason;                 ///< why, unless ok

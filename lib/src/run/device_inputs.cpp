@@ -9,6 +9,7 @@
 
 #include "mla/device_bench.hpp"
 #include "mla/random.hpp"
+#include "run/threads.hpp"
 #include "run/work.hpp"
 #include "verify/values.hpp"
 
@@ -354,20 +355,31 @@ std::vector<double> DeviceInputs::latent(std::size_t request, std::int64_t keys)
   const auto width = static_cast<std::size_t>(shape_.dims.latent_width());
   std::vector<double> values(static_cast<std::size_t>(keys) * width);
   const std::int64_t columns = table_elements_ / std::ssize(shape_.batch);
-  std::vector<std::byte> block(static_cast<std::size_t>(cache.block_stride_bytes));
-  std::vector<std::byte> k_pe(static_cast<std::size_t>(cache.k_pe_block_stride_bytes));
-  for (std::int64_t position = 0; position < keys; ++position) {
-    const std::int64_t offset = position % cache.block_size;
-    if (offset == 0) {
-      const std::int64_t id = table_[static_cast<std::size_t>(static_cast<std::int64_t>(request) * columns +
-                                                              position / cache.block_size)];
-      memory_->to_host(block.data(), cache.data + id * cache.block_stride_bytes, block.size());
-      memory_->to_host(k_pe.data(), cache.k_pe + id * cache.k_pe_block_stride_bytes, k_pe.size());
-    }
-    decode_row(layout_, shape_.dims, block.data() + offset * cache.row_stride_bytes,
-               layout_.split() ? k_pe.data() + offset * cache.k_pe_row_stride_bytes : nullptr, cache.scale,
-               std::span(values).subspan(static_cast<std::size_t>(position) * width, width));
+  const std::int64_t blocks = (keys + cache.block_size - 1) / cache.block_size;
+  std::vector<std::byte> rows(static_cast<std::size_t>(blocks * cache.block_stride_bytes));
+  std::vector<std::byte> k_pe(static_cast<std::size_t>(blocks * cache.k_pe_block_stride_bytes));
+  for (std::int64_t b = 0; b < blocks; ++b) {
+    const std::int64_t id =
+        table_[static_cast<std::size_t>(static_cast<std::int64_t>(request) * columns + b)];
+    memory_->to_host(rows.data() + b * cache.block_stride_bytes, cache.data + id * cache.block_stride_bytes,
+                     static_cast<std::size_t>(cache.block_stride_bytes));
+    memory_->to_host(k_pe.data() + b * cache.k_pe_block_stride_bytes,
+                     cache.k_pe + id * cache.k_pe_block_stride_bytes,
+                     static_cast<std::size_t>(cache.k_pe_block_stride_bytes));
   }
+  const int threads = hardware_threads();
+  on_threads(threads, [&](int t) {
+    for (std::int64_t p = keys * t / threads; p < keys * (t + 1) / threads; ++p) {
+      const std::int64_t b = p / cache.block_size;
+      const std::int64_t in_block = p % cache.block_size;
+      decode_row(layout_, shape_.dims,
+                 rows.data() + b * cache.block_stride_bytes + in_block * cache.row_stride_bytes,
+                 layout_.split() ? k_pe.data() + b * cache.k_pe_block_stride_bytes +
+                                       in_block * cache.k_pe_row_stride_bytes
+                                 : nullptr,
+                 cache.scale, std::span(values).subspan(static_cast<std::size_t>(p) * width, width));
+    }
+  });
   return values;
 }
 

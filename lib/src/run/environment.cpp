@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -56,6 +57,32 @@ report::Environment capture_environment(const std::string& command, int threads,
   // Not the folder itself: a published record names no place on somebody's machine.
   if (std::getenv("MLA_CONFIG_DIR") != nullptr) fact("MLA_CONFIG_DIR_set", true);
   return environment;
+}
+
+std::string ceilings_text(const report::Environment& environment) {
+  const auto word = [&](std::string_view key) {
+    const auto found = std::ranges::find(environment.facts, key, &std::pair<std::string, Cell>::first);
+    const auto* text = found == environment.facts.end() ? nullptr : std::get_if<std::string>(&found->second);
+    return text == nullptr ? std::string() : *text;
+  };
+  const auto number = [&](std::string_view key) {
+    const auto found = std::ranges::find(environment.facts, key, &std::pair<std::string, Cell>::first);
+    const auto* real = found == environment.facts.end() ? nullptr : std::get_if<double>(&found->second);
+    return real == nullptr ? 0.0 : *real;
+  };
+  if (const std::string gpu = word("gpu"); !gpu.empty()) {
+    const std::string nvml = word("nvml");
+    return fmt::format(
+        "ceilings of {} measured in this run: {:.0f} GB/s read, {:.0f} GB/s copy, {:.0f} TFLOP/s bf16 ({}), "
+        "{:.0f} TFLOP/s f32; a launch takes {:.2f} us in a graph of many, {:.2f} us as a graph, {:.2f} us "
+        "alone{}{}",
+        gpu, number("gpu_read_gbps"), number("gpu_copy_gbps"), number("gpu_bf16_gflops") / 1e3,
+        word("gpu_bf16_method"), number("gpu_f32_gflops") / 1e3, number("gpu_kernel_us"),
+        number("gpu_graph_us"), number("gpu_call_us"), nvml.empty() ? "" : "; ", nvml);
+  }
+  return fmt::format(
+      "ceilings measured in this run: {:.1f} GB/s of memory reads, {:.0f} GFLOP/s f32, {:.0f} GFLOP/s f64",
+      number("host_read_gbps"), number("host_f32_gflops"), number("host_f64_gflops"));
 }
 
 std::vector<std::string> build_flags() {

@@ -16,6 +16,9 @@ namespace mla::run {
 [[nodiscard]] report::Environment capture_environment(const std::string& command, int threads,
                                                       const HostCeilings& ceilings);
 
+/// One sentence on what that machine could do at best when the run was made: the GPU, where there was one.
+[[nodiscard]] std::string ceilings_text(const report::Environment& environment);
+
 /// Reasons to doubt every number of this program: "debug-build", "sanitized".
 [[nodiscard]] std::vector<std::string> build_flags();
 /// The same for a run on this host, with "busy" (others were running).

@@ -41,6 +41,15 @@ void check_filter(const std::string& filter) {
   }
 }
 
+/// The library does not look at what became of its file.
+void check_whole(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  char last = 0;
+  for (char c = 0; stream >> c;) last = c;
+  if (last != '}')
+    throw Error(ErrorCode::kIo, fmt::format("'{}' was not written whole: is the disk full?", file.string()));
+}
+
 /// Sets the library's flags; it keeps them in globals and knows no other way.
 void initialize(std::vector<std::string> words) {
   static char program[] = "mla-bench";  // the library keeps this pointer for the context of its reports
@@ -106,6 +115,7 @@ void drive(std::span<const DriverPoint> points, const DriverOptions& options) {
   std::exception_ptr failure;
   static_cast<void>(run_once(points, options, std::move(flags), failure));
   if (failure) std::rethrow_exception(failure);
+  if (!options.json_out.empty()) check_whole(options.json_out);
 }
 
 }  // namespace mla::run

@@ -6,25 +6,28 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 #include <vector>
 
 #include "mla/error.hpp"
+#include "mla/random.hpp"
 #include "report/table.hpp"
 #include "run/fill_record.hpp"
 #include "run/host_copy.hpp"
 #include "run/peer_point.hpp"
+#include "run/round_timer.hpp"
 #include "verify/run_case.hpp"
 
 namespace mla::run {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr double kMemoryShare = 0.7;  // of what is free goes to inputs at most
-constexpr double kRoundSeconds =
-    1e-3;  // a captured round lasts at least this long, so that its ends do not show
-constexpr std::int64_t kMostCalls = 4096;  // captured in one graph
-constexpr double kLookSeconds = 0.02;      // load under which clocks and power are read
+constexpr double kMemoryShare = 0.7;                       // of what is free goes to inputs at most
+constexpr double kLookSeconds = 0.02;                      // load under which clocks and power are read
+constexpr std::size_t kPlaceBytes = std::size_t{2} << 20;  // memory is mapped in pieces of this size
+constexpr std::int64_t kPlaces = 64;
+constexpr std::uint64_t kPlaceStream = 0x706c616365;  // "place"
 constexpr double kEagerSamples = 9;
 constexpr double kEagerShare = 0.1;  // of the time for a point, for calls launched by themselves
 
@@ -32,52 +35,17 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-/// Replays of a captured round of calls, or the round enqueued anew where it cannot be captured.
-class RoundTimer final : public Timer {
- public:
-  RoundTimer(DeviceTimer& device, std::function<void(std::int64_t)> call, std::int64_t calls)
-      : device_(device), call_(std::move(call)), calls_(calls) {
-    try {
-      graph_ = device.capture([this] { round(); });
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kUnsupported) throw;
-      why_no_graph_ = error.what();
-    }
-  }
-  std::string_view name() const noexcept override { return graph_ ? "graph" : "event"; }
-  double resolution() const noexcept override { return 0.5e-6; }  // of CUDA events
-  double measure(const std::function<void()>&, int calls) override { return replay(calls, {}); }
-  /// Seconds a call, over at least `calls` of them in whole rounds.
-  double replay(std::int64_t calls, const std::function<void()>& meanwhile) {
-    const auto rounds = static_cast<int>(std::max<std::int64_t>(1, (calls + calls_ - 1) / calls_));
-    const double seconds = graph_ ? device_.seconds(*graph_, rounds, meanwhile)
-                                  : device_.seconds(
-                                        [&] {
-                                          for (int i = 0; i < rounds; ++i) round();
-                                        },
-                                        meanwhile);
-    return seconds / static_cast<double>(rounds * calls_);
-  }
-  [[nodiscard]] std::int64_t calls_in_round() const noexcept { return calls_; }
-  [[nodiscard]] const std::string& why_no_graph() const noexcept { return why_no_graph_; }
-
- private:
-  void round() {
-    for (std::int64_t i = 0; i < calls_; ++i) call_(i);
-  }
-  DeviceTimer& device_;
-  std::function<void(std::int64_t)> call_;
-  std::int64_t calls_;
-  std::unique_ptr<CapturedWork> graph_;
-  std::string why_no_graph_;
-};
-
 double median_of(std::vector<double> values) {
   std::ranges::sort(values);
   return quantile(values, 0.5);
 }
 
 }  // namespace
+
+double injected_slowdown() {
+  const char* const text = std::getenv("MLA_BENCH_INJECT_SLOWDOWN");
+  return text == nullptr ? 0 : spec::parse_percent(text, "MLA_BENCH_INJECT_SLOWDOWN");
+}
 
 struct GpuBench::Prepared {
   Prepared(const spec::SweepPoint& point, std::uint64_t seed, Rotation rotating, DeviceMemory& memory)
@@ -93,7 +61,8 @@ GpuBench::GpuBench(const Device& device)
       timer_(make_device_timer(device)),
       ceilings_(measure_ceilings(device)),
       card_(timer_->bus_id()),
-      budget_(kMemoryShare * static_cast<double>(timer_->free_bytes())) {}
+      budget_(kMemoryShare * static_cast<double>(timer_->free_bytes())),
+      slowdown_(injected_slowdown()) {}
 
 GpuBench::~GpuBench() = default;
 
@@ -113,6 +82,7 @@ void GpuBench::add_facts(report::Environment& environment) const {
   if (!card.id.empty()) fact("gpu_id", card.id);
   if (card.power_limit_w) fact("gpu_power_limit_w", *card.power_limit_w);
   if (card.max_sm_clock_mhz) fact("gpu_max_sm_clock_mhz", *card.max_sm_clock_mhz);
+  if (const auto others = card_.other_processes()) fact("gpu_other_processes", std::int64_t{*others});
   if (!card_.why_none().empty()) fact("nvml", card_.why_none());
   fact("gpu_read_gbps", ceilings_.read_bytes_per_s / 1e9);
   fact("gpu_copy_gbps", ceilings_.copy_bytes_per_s / 1e9);
@@ -122,17 +92,6 @@ void GpuBench::add_facts(report::Environment& environment) const {
   fact("gpu_kernel_us", ceilings_.kernel_seconds * kMicro);
   fact("gpu_graph_us", ceilings_.graph_seconds * kMicro);
   fact("gpu_call_us", ceilings_.call_seconds * kMicro);
-}
-
-std::string GpuBench::ceilings_text() const {
-  return fmt::format(
-      "ceilings of {} measured in this run: {:.0f} GB/s read, {:.0f} GB/s copy, {:.0f} TFLOP/s bf16 ({}), "
-      "{:.0f} TFLOP/s f32; a launch takes {:.2f} us in a graph of many, {:.2f} us as a graph, {:.2f} us "
-      "alone{}",
-      device_.title, ceilings_.read_bytes_per_s / 1e9, ceilings_.copy_bytes_per_s / 1e9,
-      ceilings_.bf16_flops / 1e12, ceilings_.bf16_method, ceilings_.f32_flops / 1e12,
-      ceilings_.kernel_seconds * kMicro, ceilings_.graph_seconds * kMicro, ceilings_.call_seconds * kMicro,
-      card_.why_none().empty() ? std::string() : "; " + card_.why_none());
 }
 
 GpuBench::Prepared& GpuBench::prepare(const spec::SweepPoint& point, const spec::Measure& measure) {
@@ -159,6 +118,15 @@ GpuBench::Prepared& GpuBench::prepare(const spec::SweepPoint& point, const spec:
   }
   kept_.push_front({text, std::make_unique<Prepared>(point, measure.seed, rotation, memory_)});
   return *kept_.front().prepared;
+}
+
+void GpuBench::begin_repetition(int repetition, std::uint64_t seed) {
+  if (repetition == repetition_) return;
+  repetition_ = repetition;
+  kept_.clear();
+  const CounterRng rng(seed, kPlaceStream);
+  spacer_ = verify::Buffer(memory_, kPlaceBytes * static_cast<std::size_t>(rng.between(
+                                                      static_cast<std::uint64_t>(repetition), 1, kPlaces)));
 }
 
 void GpuBench::measure(const Backend& backend, const spec::SweepPoint& point, const spec::Measure& measure,
@@ -256,14 +224,10 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
   for (std::int64_t i = 1; i <= more; ++i) eager.push_back(timer_->seconds([&] { call(i); }));
   record.event_us = median_of(eager) * kMicro;
 
-  // Whole rounds of the rotation, as many as a round of kRoundSeconds needs.
-  const std::int64_t sets = inputs.sets();
-  const double rough = *std::ranges::min_element(eager);
-  const auto rounds =
-      static_cast<std::int64_t>(std::ceil(kRoundSeconds / (rough * static_cast<double>(sets))));
-  const std::int64_t calls =
-      sets * std::clamp<std::int64_t>(rounds, 1, std::max<std::int64_t>(1, kMostCalls / sets));
-  RoundTimer timer(*timer_, call, calls);
+  const RoundLayout layout = round_layout(inputs.sets(), *std::ranges::min_element(eager), slowdown_);
+  if (layout.extra > 0) record.flags.emplace_back("slowed");
+  RoundTimer timer(*timer_, call, layout);
+  const std::int64_t calls = timer.calls_in_part();
   record.timer = timer.name();
   if (!timer.why_no_graph().empty()) record.flags.emplace_back("no-graph");
 
@@ -289,6 +253,7 @@ void GpuBench::time(const DeviceCall& planned, Prepared& prepared, std::span<std
   if (record.slowed_by.find("thermal") != std::string::npos ||
       record.slowed_by.find("brake") != std::string::npos)
     record.flags.emplace_back("throttled");
+  if (card_.other_processes().value_or(0) > 0) record.flags.emplace_back("shared");
   add_gpu_floor(inputs.shape(), record);
 }
 

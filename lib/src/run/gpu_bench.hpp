@@ -19,6 +19,10 @@
 
 namespace mla::run {
 
+/// MLA_BENCH_INJECT_SLOWDOWN="5%": the share of calls on a GPU that is made and not counted, so that a comparison
+/// can be tried on a slowdown of known size; its rows are flagged "slowed". 0 if it is not set.
+[[nodiscard]] double injected_slowdown();
+
 /// A real GPU that points are measured on: its ceilings are measured when it is made (about two seconds).
 class GpuBench {
  public:
@@ -33,8 +37,9 @@ class GpuBench {
   [[nodiscard]] const Card& card() const noexcept { return card_; }
   /// Facts for the environment of the records.
   void add_facts(report::Environment& environment) const;
-  /// One sentence about the ceilings.
-  [[nodiscard]] std::string ceilings_text() const;
+
+  /// From here on inputs lie elsewhere in memory than in other repetitions: times depend on it.
+  void begin_repetition(int repetition, std::uint64_t seed);
 
   /// Verifies a point of a device backend and, if it is right, times it: graph replays over rotating inputs.
   /// Fills `record`; throws kUnsupported where the backend refuses.
@@ -64,7 +69,10 @@ class GpuBench {
   std::unique_ptr<DeviceTimer> timer_;
   DeviceCeilings ceilings_;
   Card card_;
-  double budget_;  ///< device bytes that inputs may take
+  double budget_;    ///< device bytes that inputs may take
+  double slowdown_;  ///< injected_slowdown()
+  int repetition_ = -1;
+  verify::Buffer spacer_;  ///< moves what is allocated behind it
   std::string broken_;
   std::list<Kept> kept_;  ///< most recent first
 };

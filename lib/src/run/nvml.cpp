@@ -13,6 +13,7 @@ namespace {
 constexpr const char* kLibrary = "libnvidia-ml.so.1";
 // Constants of nvml.h; the library keeps its numbers for ever.
 constexpr int kSuccess = 0;
+constexpr int kInsufficientSize = 7;
 constexpr int kClockSm = 1;
 constexpr int kSensorGpu = 0;
 constexpr unsigned kFieldPowerInstant = 186;
@@ -57,6 +58,7 @@ struct Card::Api {
   int (*reasons)(void*, unsigned long long*) = nullptr;
   int (*uuid)(void*, char*, unsigned) = nullptr;
   int (*driver)(char*, unsigned) = nullptr;
+  int (*processes)(void*, unsigned*, void*) = nullptr;  ///< null in drivers before R510
 };
 
 std::string slowdown_words(std::uint64_t reasons) {
@@ -91,6 +93,8 @@ Card::Card(const std::string& bus_id) {
   need("nvmlDeviceGetCurrentClocksThrottleReasons", api->reasons);
   need("nvmlDeviceGetUUID", api->uuid);
   need("nvmlSystemGetDriverVersion", api->driver);
+  api->processes =
+      reinterpret_cast<decltype(api->processes)>(dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3"));
   if (!missing.empty()) {
     why_none_ = fmt::format("{} has no function {}", kLibrary, missing);
     return;
@@ -137,6 +141,15 @@ CardFacts Card::facts() const {
   if (api_->power_limit(handle_, &value) == kSuccess) facts.power_limit_w = value / 1e3;
   if (api_->max_clock(handle_, kClockSm, &value) == kSuccess) facts.max_sm_clock_mhz = value;
   return facts;
+}
+
+std::optional<int> Card::other_processes() const {
+  if (!api_ || api_->processes == nullptr) return std::nullopt;
+  unsigned count = 0;  // room for none: how many there are comes back
+  const int status = api_->processes(handle_, &count, nullptr);
+  // A container may be shown none at all, not even its own.
+  if ((status != kSuccess && status != kInsufficientSize) || count == 0) return std::nullopt;
+  return static_cast<int>(count) - 1;
 }
 
 }  // namespace mla::run

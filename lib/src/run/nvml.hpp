@@ -34,6 +34,8 @@ class Card {
   [[nodiscard]] const std::string& why_none() const noexcept { return why_none_; }
   [[nodiscard]] CardState look() const;
   [[nodiscard]] CardFacts facts() const;
+  /// Processes with work on the card beside this one, if it can be known.
+  [[nodiscard]] std::optional<int> other_processes() const;
 
  private:
   struct Api;

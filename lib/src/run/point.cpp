@@ -62,7 +62,8 @@ Support supports_here(const Backend& backend, const spec::SweepPoint& point, con
 
 PointRunner::PointRunner(const spec::Measure& measure, const HostCeilings& ceilings, double memory_limit,
                          std::function<bool()> stop, GpuBench* gpu)
-    : measure_(measure),
+    : given_(measure),
+      measure_(measure),
       ceilings_(ceilings),
       memory_limit_(memory_limit),
       stop_(std::move(stop)),
@@ -88,8 +89,12 @@ PreparedShape& PointRunner::prepare(const verify::Case& c, DeviceMemory& memory)
   return *kept_.front().shape;
 }
 
-report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
-  report::BenchRecord record = blank_record(point, measure_, timer_.name());
+report::BenchRecord PointRunner::run(const spec::SweepPoint& point, int repetition, bool verified_before) {
+  measure_ = given_;
+  if (verified_before) measure_.verify = spec::VerifyMode::kNo;
+  report::BenchRecord record = blank_record(point, given_, timer_.name());
+  if (verified_before) record.verified = "earlier";
+  record.repetition = repetition;
   const auto give_up = [&](const char* status, std::string reason) {
     record.status = status;
     record.reason = std::move(reason);
@@ -109,6 +114,7 @@ report::BenchRecord PointRunner::run(const spec::SweepPoint& point) {
     if (on_device) {
       record.timer = "graph";
       record.flags = build_flags();
+      gpu_->begin_repetition(repetition, measure_.seed);
       gpu_->measure(backend, point, measure_, stop_, record);
       return record;
     }

@@ -40,8 +40,10 @@ class PointRunner {
   PointRunner(const spec::Measure& measure, const HostCeilings& ceilings, double memory_limit,
               std::function<bool()> stop, GpuBench* gpu = nullptr);
 
-  /// Verifies, then times. The outcome is always a record; only a failure of the program itself is thrown.
-  [[nodiscard]] report::BenchRecord run(const spec::SweepPoint& point);
+  /// Verifies (unless it was `verified_before`), then times. The outcome is always a record; only a failure of
+  /// the program itself is thrown.
+  [[nodiscard]] report::BenchRecord run(const spec::SweepPoint& point, int repetition = 0,
+                                        bool verified_before = false);
 
  private:
   [[nodiscard]] PreparedShape& prepare(const verify::Case& c, DeviceMemory& memory);
@@ -50,7 +52,8 @@ class PointRunner {
 
   void add_host_floor(report::BenchRecord& record) const;
 
-  const spec::Measure& measure_;
+  const spec::Measure& given_;
+  spec::Measure measure_;  ///< given_, as the point in hand needs it
   HostCeilings ceilings_;
   double memory_limit_;
   std::function<bool()> stop_;

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::size_t kMostTokens = 6;
 constexpr std::size_t kMostHeads = 4;
+constexpr double kMostKeys = 0x1p17;                     // of all tokens: each key is copied and decoded
 constexpr double kFlopsPerThread = 2e9;                  // about a second of the reference, both forms
 constexpr std::uint64_t kSampleStream = 0x73616d706c65;  // "sample"
 
@@ -54,20 +55,21 @@ std::vector<int> sample_heads(int num_heads, std::uint64_t seed) {
   return heads;
 }
 
-/// Cuts both lists to what fits the budget of the dearer form: tokens first, then heads, one of each at
-/// least. Of two heads the first and the last are kept.
+/// Cuts both lists to what fits the budgets of keys and of the dearer form: tokens first, then heads, one of each
+/// at least. Of two heads the first and the last are kept.
 void make_affordable(const AttentionShape& shape, std::vector<Token>& tokens, std::vector<int>& heads) {
   const MlaDims& d = shape.dims;
   const double per_key = shape.space == QuerySpace::kHead
                              ? 2.0 * d.kv_lora_rank * (d.qk_nope_head_dim + d.v_head_dim)
                              : 2.0 * (2.0 * d.kv_lora_rank + d.qk_rope_head_dim);
   const double budget = kFlopsPerThread * hardware_threads();
-  const auto cost = [&] {
-    double keys = 0;
-    for (const Token& token : tokens) keys += shape.batch[token.request].kv_len;
-    return per_key * static_cast<double>(heads.size()) * keys;
+  const auto keys = [&] {
+    double sum = 0;
+    for (const Token& token : tokens) sum += shape.batch[token.request].kv_len;
+    return sum;
   };
-  while (tokens.size() > 1 && cost() > budget) tokens.pop_back();
+  const auto cost = [&] { return per_key * static_cast<double>(heads.size()) * keys(); };
+  while (tokens.size() > 1 && (keys() > kMostKeys || cost() > budget)) tokens.pop_back();
   while (heads.size() > 1 && cost() > budget) heads.erase(heads.end() - (heads.size() > 2 ? 2 : 1));
 }
 

@@ -59,7 +59,9 @@ RecordStore::~RecordStore() {
 }
 
 void RecordStore::fail(std::string_view what) const {
-  throw Error(ErrorCode::kIo, fmt::format("cannot {} '{}': {}", what, path_.string(), std::strerror(errno)));
+  throw Error(
+      ErrorCode::kIo, fmt::format("cannot {} '{}': {}", what, path_.string(), std::strerror(errno)),
+      what == "write" ? "what was measured before it is kept; with room for more, --resume goes on" : "");
 }
 
 void RecordStore::append(std::string_view line) {

@@ -44,6 +44,7 @@ class Walk {
       : sweep_(sweep),
         options_(options),
         hooks_(hooks),
+        verified_(options.verified),
         runner_(
             sweep.measure, ceilings, options.memory_limit, [this] { return stopped(); }, options.gpu) {}
 
@@ -55,12 +56,12 @@ class Walk {
       return skipped;
     }
     if (hooks_.on_start) hooks_.on_start(name);
-    report::BenchRecord record = runner_.run(point);
+    report::BenchRecord record = runner_.run(point, repetition, verified_.contains(name));
     if (std::ranges::find(record.flags, "interrupted") != record.flags.end()) {
       outcome.interrupted = true;
       return skipped;
     }
-    record.repetition = repetition;
+    if (record.status == "ok" && record.verified != "no") verified_.insert(name);
     record.spec = sweep_.name;
     record.env = options_.env;
     if (hooks_.on_record) hooks_.on_record(record);
@@ -76,6 +77,7 @@ class Walk {
   const spec::Sweep& sweep_;
   const SweepOptions& options_;
   const SweepHooks& hooks_;
+  std::set<std::string> verified_;
   PointRunner runner_;
 };
 
@@ -83,7 +85,8 @@ class Walk {
 /// only.
 std::vector<DriverPoint> driver_points(const spec::Sweep& sweep, const SweepOptions& options, Walk* walk) {
   std::vector<DriverPoint> points;
-  for (int repetition = 0; repetition < sweep.measure.repetitions; ++repetition) {
+  const int first = options.process * sweep.measure.repetitions;
+  for (int repetition = first; repetition < first + sweep.measure.repetitions; ++repetition) {
     for (const spec::SweepPoint& point : sweep.points) {
       const std::string name = point_name(point);
       if (options.done.contains(done_text(name, repetition))) continue;

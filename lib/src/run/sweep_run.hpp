@@ -21,10 +21,12 @@ namespace mla::run {
 
 struct SweepOptions {
   DriverOptions driver;
-  double memory_limit = 0;     ///< bytes of host memory the inputs may take
-  GpuBench* gpu = nullptr;     ///< what device backends run on, if there is one
-  std::string env;             ///< id of the environment the records refer to
-  std::set<std::string> done;  ///< resume: texts of done_key that need no measurement
+  double memory_limit = 0;         ///< bytes of host memory the inputs may take
+  GpuBench* gpu = nullptr;         ///< what device backends run on, if there is one
+  std::string env;                 ///< id of the environment the records refer to
+  int process = 0;                 ///< which of the sweep's processes this is: it numbers the repetitions
+  std::set<std::string> verified;  ///< texts of name_of: verified by an earlier process of this run
+  std::set<std::string> done;      ///< resume: texts of done_key that need no measurement
 };
 
 struct SweepHooks {
@@ -45,11 +47,12 @@ struct SweepOutcome {
 /// What marks a point of a repetition as measured.
 [[nodiscard]] std::string done_key(const report::BenchRecord& record);
 
-/// The points of all repetitions that the filter lets through and that are not done yet. Unsupported ones
+/// The points of all repetitions of one process that the filter lets through and that are not done yet. Unsupported ones
 /// count.
 [[nodiscard]] std::size_t count_points(const spec::Sweep& sweep, const SweepOptions& options);
 
-/// Measures a sweep through Google Benchmark: all points, then all again for each further repetition. An
+/// Measures one process's part of a sweep through Google Benchmark: all points, then all again for each further
+/// repetition. A point is verified the first time. An
 /// interrupt ends it after the sample in flight; that point's record is not kept.
 [[nodiscard]] SweepOutcome run_sweep(const spec::Sweep& sweep, const HostCeilings& ceilings,
                                      const SweepOptions& options, const SweepHooks& hooks);

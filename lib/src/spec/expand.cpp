@@ -7,6 +7,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/text.hpp"
 #include "mla/random.hpp"
 #include "spec/point_builder.hpp"
 #include "spec/read.hpp"
@@ -18,13 +19,19 @@ namespace {
 constexpr std::size_t kMostPoints = 100'000;
 constexpr std::uint64_t kOrderStream = 0x6f72646572;  // "order"
 
-/// "full,1k..4k:x2" -> "full", "1024", "2048", "4096"; words stay as they are.
+/// "full,1k..4k:x2" -> "full", "1024", "2048", "4096"; words stay as they are. Of backends "-x" takes x out again.
 std::vector<std::string> tokens_of(const SweepKey& key, const std::string& text,
                                    std::span<const std::string> backends) {
   std::vector<std::string> tokens;
   for (const std::string& word : parse_words(text, key.name)) {
     if (key.name == "backend" && word == "all") {
       tokens.insert(tokens.end(), backends.begin(), backends.end());
+    } else if (key.name == "backend" && word.starts_with('-')) {
+      if (std::erase(tokens, word.substr(1)) == 0) {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("{} takes out what is not named before it", text::quoted(word)),
+                    "write it like all,-cuda-naive");
+      }
     } else if (key.type != "COUNTS" || (key.name == "window" && word == "full")) {
       tokens.push_back(word);
     } else {

@@ -14,7 +14,7 @@ constexpr Section kAxis = Section::kAxes;
 constexpr Section kHow = Section::kMeasure;
 
 constexpr SweepKey kKeys[] = {
-    {"backend", kAxis, "BACKENDS", "all", "Backends to measure, or all", false},
+    {"backend", kAxis, "BACKENDS", "all", "Backends to measure, or all; all,-x: without x", false},
     {"shape", kAxis, "SHAPES", "", "Whole shapes as records name them; instead of all axes of the shape",
      false},
     {"model", kAxis, "MODELS", "deepseek-v3", "Models whose MLA widths to use", true},
@@ -47,7 +47,9 @@ constexpr SweepKey kKeys[] = {
     {"min_time", kHow, "DURATION", "50ms", "Timed work at least", false},
     {"max_time", kHow, "DURATION", "2s", "Time for one point at most, warm-up and flushes included", false},
     {"preheat", kHow, "DURATION", "100ms", "GPUs: the same work untimed before the first sample", false},
-    {"repetitions", kHow, "COUNT", "1", "Whole measurements of each point", false},
+    {"repetitions", kHow, "COUNT", "1", "Whole measurements of each point in a process", false},
+    {"processes", kHow, "COUNT", "1",
+     "Fresh processes that measure all of it, one after another: what differs between starts is seen", false},
     {"order", kHow, "given|random", "random", "Order of the points: random spreads slow drifts over all",
      false},
     {"verify", kHow, "sample|full|no", "sample", "What is compared with the reference before it is timed",

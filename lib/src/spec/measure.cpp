@@ -64,6 +64,7 @@ Measure measure_of(const SweepSpec& spec) {
   measure.rule.max_time = read("max_time", parse_duration);
   measure.preheat = read("preheat", parse_duration);
   measure.repetitions = static_cast<int>(count("repetitions", 1, 1000));
+  measure.processes = static_cast<int>(count("processes", 1, 100));
   measure.seed = static_cast<std::uint64_t>(count("seed", 0, std::numeric_limits<std::int64_t>::max()));
   measure.random_order = read("order", [](const std::string& text) {
     return pick<bool>(text, {{"given", false}, {"random", true}});

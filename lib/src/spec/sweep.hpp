@@ -97,7 +97,8 @@ struct SweepPoint {
 struct Measure {
   run::StopRule rule;
   double preheat = 0.1;  ///< GPUs: seconds of the same work before the first sample
-  int repetitions = 1;
+  int repetitions = 1;   ///< in each process
+  int processes = 1;
   bool random_order = true;
   std::uint64_t seed = 1;
   VerifyMode verify = VerifyMode::kSample;

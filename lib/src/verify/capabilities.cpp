@@ -173,7 +173,8 @@ Capability try_question(const Participant& p, const Question& question, std::spa
 /// Facts that are claimed once for all shapes.
 Capability try_fact(const Participant& p, const char* level, bool claimed, std::string_view oracle,
                     const Case& base, Judge& judge) {
-  const OracleOutcome outcome = judge.ask(get_oracle(oracle), {p.backend, p.machine, base, 50});
+  const OracleOutcome outcome =
+      judge.ask(get_oracle(oracle), {p.backend, p.machine, base, repeats_for(*p.backend, 0)});
   Capability found{std::string(p.backend->info().name), "bits", level, claimed, true, outcome.reason, base};
   if (claimed) found.true_claim = outcome.outcome == Outcome::kPassed;
   if (!claimed && found.detail.empty()) found.detail = "not claimed, but seen in this case";

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "core/text.hpp"
@@ -15,6 +16,7 @@ namespace mla::verify {
 namespace {
 
 constexpr std::int64_t kMostFarTokens = 4;  // 2^30 elements each
+constexpr std::int32_t kMostSplits = 1024;
 
 template <class Enum>
 struct Name {
@@ -155,12 +157,15 @@ std::string to_text(const Case& c) {
 Case parse_case(std::string_view text) {
   Case c;
   std::string shape;
+  std::set<std::string> seen;
   for (const std::string& word : text::split(text, ' ')) {
     if (word.empty()) continue;
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos) {
       shape += shape.empty() ? word : " " + word;
     } else {
+      if (!seen.insert(word.substr(0, equals)).second)
+        throw Error(ErrorCode::kParse, fmt::format("case: '{}' is said twice", word.substr(0, equals)));
       read_word(c, word, equals);
     }
   }
@@ -179,8 +184,10 @@ void validate(const Case& c) {
   if (c.spare_columns < 0 || c.spare_columns > 1 << 20) {
     refuse(fmt::format("spare_columns is {}, but must lie in 0..1048576", c.spare_columns));
   }
-  if (c.num_splits < 0)
-    refuse(fmt::format("splits is {}, but must be >= 0 (0: the backend decides)", c.num_splits));
+  if (c.num_splits < 0 || c.num_splits > kMostSplits) {
+    refuse(fmt::format("splits is {}, but must lie in 0..{} (0: the backend decides)", c.num_splits,
+                       kMostSplits));
+  }
   if (c.values == ValueKind::kNan || c.values == ValueKind::kInfinity) {
     // They go through the rotary part, or the first latent channel, which has to hold them as they are.
     if (c.shape.cache == CacheFormat::kFp8)

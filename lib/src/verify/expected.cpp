@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "verify/expected.hpp"
 
+#include "verify/threads.hpp"
+
 namespace mla::verify {
 
 const reference::AttentionOutput& Expected::form(bool expanded) {
   reference::Options options;
   options.row_stats = true;
+  options.threads = thread_limit();
   if (problem_->shape().space == QuerySpace::kLatent) {
     if (!absorbed_) absorbed_ = reference::mla_latent(problem_->reference_problem(), options);
     return *absorbed_;

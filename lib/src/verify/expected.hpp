@@ -13,6 +13,7 @@ namespace mla::verify {
 class Expected {
  public:
   explicit Expected(const Problem& problem) : problem_(&problem) {}
+  [[nodiscard]] const Problem& problem() const noexcept { return *problem_; }
   /// What a backend of this strategy ("expanded" or "absorbed") is compared with: in head space the *other*
   /// form, so that a fault of one form cannot hide in a reference that shares it; in latent space the one
   /// form there is.

@@ -6,16 +6,18 @@
 #include <thread>
 #include <vector>
 
+#include "verify/threads.hpp"
+
 namespace mla::verify {
 
-/// Calls f(begin, end) for ranges that together are [0, n), on as many threads as the machine has. `cost` is
+/// Calls f(begin, end) for ranges that together are [0, n), on as many threads as this process may use. `cost` is
 /// about the number of values that one index makes or moves: small jobs stay on this thread. f must not
 /// throw, and what it does for an index may depend on the index alone. Making large inputs took half the time
 /// of a suite on one thread.
 template <class Function>
 void in_parallel(std::int64_t n, std::int64_t cost, Function f) {
   constexpr std::int64_t kFewest = 1 << 16;  // values for which a thread is worth starting
-  const std::int64_t most = std::max(1U, std::thread::hardware_concurrency());
+  const std::int64_t most = threads_to_use();
   const std::int64_t workers =
       std::clamp<std::int64_t>(n * std::max<std::int64_t>(cost, 1) / kFewest, 1, most);
   std::vector<std::jthread> threads;

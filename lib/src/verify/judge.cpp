@@ -31,11 +31,21 @@ const Participant& participant_of(const Participants& participants, const std::s
   throw Error(ErrorCode::kParse, fmt::format("a worker was asked for the unknown backend '{}'", name));
 }
 
+/// What the backend says, and whether the case fits into this machine.
+Support possible(const Case& c, const Participant& participant) {
+  constexpr double kGiB = 1024.0 * 1024 * 1024;
+  const double needed = bytes_of(c), there = static_cast<double>(host_device().memory_bytes);
+  if (needed > 0.9 * there) {
+    return Support::no(fmt::format("judging it takes about {:.0f} GiB of memory, and this machine has {:.0f}",
+                                   needed / kGiB, there / kGiB));
+  }
+  return participant.backend->supports(c.shape, participant.machine.device);
+}
+
 std::string answer(LocalJudge& judge, const Participants& participants, const JudgeRequest& request) {
   const Participant& participant = participant_of(participants, request.backend);
   if (request.oracle.empty()) {
-    if (participant.backend->supports(request.c.shape, participant.machine.device))
-      judge.prepare(request.c, *participant.backend);
+    if (possible(request.c, participant)) judge.prepare(request.c, *participant.backend);
     std::cout << kReadyLine << std::endl;
     return to_line(judge.judge(request.c, participant));
   }
@@ -55,7 +65,7 @@ CaseRun& LocalJudge::run_of(const Case& c) {
 
 Verdict LocalJudge::judge(const Case& c, const Participant& participant) {
   // Asked first: making a large case takes longer than all else.
-  if (const Support support = participant.backend->supports(c.shape, participant.machine.device); !support) {
+  if (const Support support = possible(c, participant); !support) {
     Verdict verdict;
     verdict.c = c;
     verdict.backend = participant.backend->info().name;

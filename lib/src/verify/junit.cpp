@@ -66,10 +66,23 @@ std::string to_junit(const SuiteRun& run, const OracleRun& oracles, std::string_
 }
 
 std::string read_file(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    throw Error(ErrorCode::kIo, fmt::format("{} is a folder, not a file", path));
   std::ifstream in(path, std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   if (!in && !in.eof()) throw Error(ErrorCode::kIo, fmt::format("{} cannot be read", path));
   return text;
+}
+
+void require_writable(const std::string& path) {
+  const std::string trial = path + ".part";
+  std::error_code error;
+  const bool folder = std::filesystem::is_directory(path, error);
+  if (folder || !std::ofstream(trial, std::ios::binary | std::ios::app))
+    throw Error(ErrorCode::kIo,
+                fmt::format("{} cannot be written{}", path, folder ? ": it is a folder" : ""));
+  std::filesystem::remove(trial, error);
 }
 
 void write_file(const std::string& path, std::string_view text) {

@@ -15,6 +15,8 @@ namespace mla::verify {
 
 /// The whole of a file. Throws kIo.
 [[nodiscard]] std::string read_file(const std::string& path);
+/// Throws kIo as write_file would: asked before long work, so that its result is not lost.
+void require_writable(const std::string& path);
 /// Writes `text` to a file by way of a temporary one beside it. Throws kIo.
 void write_file(const std::string& path, std::string_view text);
 

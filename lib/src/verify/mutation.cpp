@@ -46,7 +46,7 @@ void ask_oracles(Trial& trial, const Machine& machine, std::uint64_t seed, const
   RunHooks own = hooks;
   own.fail_fast = true;
   LocalJudge judge;
-  const OracleRun run = run_oracles({&participant, 1}, {seed, 3, false}, own, judge);
+  const OracleRun run = run_oracles({&participant, 1}, {seed, 3, false, {}}, own, judge);
   trial.verdict.asked += static_cast<std::int64_t>(run.verdicts.size());
   if (run.failed > 0) {
     const OracleVerdict& last = run.verdicts.back();

@@ -17,13 +17,16 @@ bool same_bits(double a, double b) {
 
 }  // namespace
 
-Execution run_problem(const OracleSubject& subject, const Problem& problem, const AttentionShape* planned) {
-  Stage stage(problem, *subject.machine.memory);
+Execution StagedProblem::run(std::int32_t num_splits, const AttentionShape* planned) {
   PlanOptions options;
-  options.num_splits = problem.get_case().num_splits;
-  Execution run = execute(*subject.backend, stage, problem, subject.machine.device, options, planned);
+  options.num_splits = num_splits;
+  Execution run = execute(*subject_.backend, stage_, problem_, subject_.machine.device, options, planned);
   if (run.failed != Failure::kNone) throw RunFailure(run);
   return run;
+}
+
+Execution run_problem(const OracleSubject& subject, const Problem& problem, const AttentionShape* planned) {
+  return StagedProblem(subject, problem).run(problem.get_case().num_splits, planned);
 }
 
 std::string name_row(const Problem& problem, std::int64_t row) {
@@ -51,17 +54,17 @@ std::optional<std::string> bit_difference(const Execution& a, const Execution& b
   return std::nullopt;
 }
 
-std::string against(const OracleSubject& subject, const Execution& run, const Problem& budget_problem,
+std::string against(const OracleSubject& subject, const Execution& run, Expected& budgets_of,
                     std::span<const double> want, std::span<const double> want_lse) {
-  Expected expected(budget_problem);
-  const AttentionShape& shape = budget_problem.shape();
+  const Problem& problem = budgets_of.problem();
+  const AttentionShape& shape = problem.shape();
   const std::string_view strategy = subject.backend->info().strategy;
   reference::AttentionOutput rows;
   rows.out.assign(want.begin(), want.end());
   rows.lse.assign(want_lse.begin(), want_lse.end());
   const std::vector<RowBudget> budgets =
-      row_budgets(rows, expected.stats(strategy), subject.backend->rounding(shape), shape,
-                  budget_problem.values().softmax_scale, active_limits());
+      row_budgets(rows, budgets_of.stats(strategy), subject.backend->rounding(shape), shape,
+                  problem.values().softmax_scale, active_limits());
   CompareOptions options;
   options.num_heads = shape.dims.num_heads;
   options.limits = active_limits();
@@ -71,10 +74,14 @@ std::string against(const OracleSubject& subject, const Execution& run, const Pr
   return report.passed() ? std::string() : to_text(report, options.num_heads);
 }
 
+std::string against_reference(const OracleSubject& subject, const Execution& run, Expected& expected) {
+  const reference::AttentionOutput& want = expected.result(subject.backend->info().strategy);
+  return against(subject, run, expected, want.out, want.lse);
+}
+
 std::string against_reference(const OracleSubject& subject, const Execution& run, const Problem& problem) {
   Expected expected(problem);
-  const reference::AttentionOutput& want = expected.result(subject.backend->info().strategy);
-  return against(subject, run, problem, want.out, want.lse);
+  return against_reference(subject, run, expected);
 }
 
 Case single_request(const Case& base, std::int32_t q_len, std::int32_t n) {

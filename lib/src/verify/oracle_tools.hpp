@@ -23,7 +23,21 @@ class RunFailure : public Error {
   Failure failure_;
 };
 
-/// Throws RunFailure for a run that failed outright.
+/// A problem on the backend's machine, to be run several times. Every run throws RunFailure if it failed outright.
+class StagedProblem {
+ public:
+  StagedProblem(const OracleSubject& subject, const Problem& problem)
+      : subject_(subject), problem_(problem), stage_(problem, *subject.machine.memory) {}
+  /// `num_splits`: forced, 0 lets the backend decide. `planned`: as for execute().
+  [[nodiscard]] Execution run(std::int32_t num_splits, const AttentionShape* planned = nullptr);
+
+ private:
+  const OracleSubject& subject_;
+  const Problem& problem_;
+  Stage stage_;
+};
+
+/// One run. Throws RunFailure for one that failed outright.
 [[nodiscard]] Execution run_problem(const OracleSubject& subject, const Problem& problem,
                                     const AttentionShape* planned = nullptr);
 
@@ -31,13 +45,14 @@ class RunFailure : public Error {
 [[nodiscard]] std::optional<std::string> bit_difference(const Execution& a, const Execution& b,
                                                         const Problem& problem);
 
-/// Judges a run against given rows, with the budgets that `budget_problem` gives. Empty if all is within
+/// Judges a run against given rows, with the budgets of the problem that `budgets` is of. Empty if all is within
 /// budget.
-[[nodiscard]] std::string against(const OracleSubject& subject, const Execution& run,
-                                  const Problem& budget_problem, std::span<const double> want,
-                                  std::span<const double> want_lse);
+[[nodiscard]] std::string against(const OracleSubject& subject, const Execution& run, Expected& budgets,
+                                  std::span<const double> want, std::span<const double> want_lse);
 
-/// Against the reference of the problem itself.
+/// Against a problem's own reference.
+[[nodiscard]] std::string against_reference(const OracleSubject& subject, const Execution& run,
+                                            Expected& expected);
 [[nodiscard]] std::string against_reference(const OracleSubject& subject, const Execution& run,
                                             const Problem& problem);
 

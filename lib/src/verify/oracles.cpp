@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <map>
+#include <mutex>
 #include <optional>
 
 #include "core/text.hpp"
@@ -10,6 +12,7 @@
 #include "verify/judge.hpp"
 #include "verify/oracle_list.hpp"
 #include "verify/oracle_tools.hpp"
+#include "verify/task_queue.hpp"
 
 namespace mla::verify {
 namespace {
@@ -49,13 +52,18 @@ std::optional<Case> smallest_shape(const Participant& participant, QuerySpace sp
     c.shape.block_size = dims.kv_lora_rank < 512 ? 16 : 64;
     c.shape.q_dtype = c.shape.out_dtype = type;
     c.shape.cache = cache;
-    c.shape.batch = {{2, 70}, {1, 0}, {1, 1}, {3, 33}, {1, 129}};
     try {
       (void)cache_layout(cache, dims);
     } catch (const Error&) {
       continue;  // a format that cannot hold the dims
     }
-    if (participant.backend->supports(c.shape, participant.machine.device)) return c;
+    // Ragged, with an empty request; some kernels take as many queries of each request, or one.
+    const std::vector<Request> batches[] = {{{2, 70}, {1, 0}, {1, 1}, {3, 33}, {1, 129}},
+                                            {{1, 70}, {1, 0}, {1, 1}, {1, 33}, {1, 129}}};
+    for (const std::vector<Request>& batch : batches) {
+      c.shape.batch = batch;
+      if (participant.backend->supports(c.shape, participant.machine.device)) return c;
+    }
   }
   return std::nullopt;
 }
@@ -108,36 +116,73 @@ std::vector<Case> oracle_shapes(const Participant& participant, const OracleOpti
   return shapes;
 }
 
-OracleRun run_oracles(std::span<const Participant> participants, const OracleOptions& options,
-                      const RunHooks& hooks, Judge& judge) {
-  OracleRun run;
+int repeats_for(const Backend& backend, int asked) noexcept {
+  if (asked > 0) return asked;
+  return backend.info().on_device ? 50 : 20;
+}
+
+std::vector<OracleQuestion> oracle_questions(std::span<const Participant> participants,
+                                             const OracleOptions& options) {
+  std::vector<OracleQuestion> questions;
+  std::size_t all = 0;
   for (const Participant& participant : participants) {
     for (const Case& shape : oracle_shapes(participant, options)) {
-      const OracleSubject subject{participant.backend, participant.machine, shape, options.repeats};
       for (const Oracle& oracle : kOracles) {
-        if ((hooks.stop && hooks.stop()) || (hooks.fail_fast && run.failed > 0)) {
-          run.stopped = hooks.stop && hooks.stop();
-          return run;
-        }
-        if (hooks.step) hooks.step(fmt::format("{} {}", oracle.name, to_text(shape)));
-        OracleVerdict verdict{oracle.name, oracle.expectation, std::string(participant.backend->info().name),
-                              shape, judge.ask(oracle, subject)};
-        switch (verdict.outcome.outcome) {
-          case Outcome::kPassed:
-            ++run.passed;
-            break;
-          case Outcome::kFailed:
-            ++run.failed;
-            break;
-          case Outcome::kUnsupported:
-            ++run.unsupported;
-            break;
-        }
-        run.verdicts.push_back(std::move(verdict));
+        if (options.shard.has(all++)) questions.push_back({&participant, &oracle, shape});
       }
     }
   }
+  return questions;
+}
+
+namespace {
+
+OracleRun ask_team(std::span<const OracleQuestion> questions, int repeats, const RunHooks& hooks,
+                   std::span<Judge* const> judges) {
+  OracleRun run;
+  std::mutex mutex;
+  std::map<std::size_t, OracleOutcome> answers;
+  TaskQueue queue(std::vector<bool>(questions.size(), false), [&] {
+    const std::lock_guard lock(mutex);
+    if (hooks.stop && hooks.stop()) run.stopped = true;
+    return !run.stopped && !(hooks.fail_fast && run.failed > 0);
+  });
+  share_out(queue, judges.size(), [&](std::size_t worker, std::size_t i) {
+    const OracleQuestion& q = questions[i];
+    if (hooks.step) {
+      const std::lock_guard lock(mutex);
+      hooks.step(fmt::format("{} {}", q.oracle->name, to_text(q.base)));
+    }
+    const Backend& backend = *q.participant->backend;
+    OracleOutcome outcome = judges[worker]->ask(
+        *q.oracle, {&backend, q.participant->machine, q.base, repeats_for(backend, repeats)});
+    const std::lock_guard lock(mutex);
+    run.passed += outcome.outcome == Outcome::kPassed ? 1 : 0;
+    run.failed += outcome.outcome == Outcome::kFailed ? 1 : 0;
+    run.unsupported += outcome.outcome == Outcome::kUnsupported ? 1 : 0;
+    answers.emplace(i, std::move(outcome));
+  });
+  for (auto& [i, outcome] : answers) {
+    const OracleQuestion& q = questions[i];
+    run.verdicts.push_back({q.oracle->name, q.oracle->expectation,
+                            std::string(q.participant->backend->info().name), q.base, std::move(outcome)});
+  }
   return run;
+}
+
+}  // namespace
+
+OracleRun run_oracles(std::span<const OracleQuestion> questions, int repeats, const RunHooks& hooks,
+                      JudgeTeam judges) {
+  std::vector<Judge*> list;
+  for (const std::unique_ptr<Judge>& judge : judges) list.push_back(judge.get());
+  return ask_team(questions, repeats, hooks, list);
+}
+
+OracleRun run_oracles(std::span<const Participant> participants, const OracleOptions& options,
+                      const RunHooks& hooks, Judge& judge) {
+  Judge* one = &judge;
+  return ask_team(oracle_questions(participants, options), options.repeats, hooks, {&one, 1});
 }
 
 }  // namespace mla::verify

@@ -53,9 +53,14 @@ struct Oracle {
 
 struct OracleOptions {
   std::uint64_t seed = 1;
-  int repeats = 50;
+  int repeats = 0;           ///< as for repeats_for()
   bool every_format = true;  ///< false: only the first cache format that a backend takes in each query space
+  Shard shard{};
 };
+
+/// Runs of one call that must agree bit by bit: as many as asked for, or, where that is 0, 50 on a device, whose
+/// thousands of threads meet in another order each time, and 20 on a host.
+[[nodiscard]] int repeats_for(const Backend& backend, int asked) noexcept;
 
 /// The shapes on which a backend is asked: the smallest it supports for each query space, phase and cache
 /// format.
@@ -74,7 +79,18 @@ struct OracleRun {
   bool stopped = false;
 };
 
-/// Every oracle on every shape of every participant.
+/// One oracle on one shape of one participant.
+struct OracleQuestion {
+  const Participant* participant = nullptr;
+  const Oracle* oracle = nullptr;
+  Case base;
+};
+/// Every oracle on every shape of every participant, of the shard that the options name.
+[[nodiscard]] std::vector<OracleQuestion> oracle_questions(std::span<const Participant> participants,
+                                                           const OracleOptions& options);
+
+[[nodiscard]] OracleRun run_oracles(std::span<const OracleQuestion> questions, int repeats,
+                                    const RunHooks& hooks, JudgeTeam judges);
 [[nodiscard]] OracleRun run_oracles(std::span<const Participant> participants, const OracleOptions& options,
                                     const RunHooks& hooks, Judge& judge);
 

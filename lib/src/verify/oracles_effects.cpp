@@ -67,7 +67,7 @@ OracleOutcome oracle_permuted_keys(const OracleSubject& subject) {
                   latent_row(values, width, i).begin());
     }
     const Problem permuted(c, std::move(values));
-    const std::string wrong = against(subject, run_problem(subject, permuted), problem, want.out, want.lse);
+    const std::string wrong = against(subject, run_problem(subject, permuted), expected, want.out, want.lse);
     if (!wrong.empty()) return OracleOutcome::failed(fmt::format("{}: {}", where, wrong));
   }
   return OracleOutcome::passed();
@@ -85,7 +85,8 @@ OracleOutcome oracle_duplicates(const OracleSubject& subject) {
   const reference::AttentionOutput& want = expected.result(subject.backend->info().strategy);
   std::vector<double> lse = want.lse;
   for (double& x : lse) x += std::log(2.0);
-  const std::string wrong = against(subject, run_problem(subject, twice), twice, want.out, lse);
+  Expected budgets(twice);
+  const std::string wrong = against(subject, run_problem(subject, twice), budgets, want.out, lse);
   return wrong.empty() ? OracleOutcome::passed() : OracleOutcome::failed(wrong);
 }
 
@@ -111,7 +112,8 @@ OracleOutcome oracle_shifted_scores(const OracleSubject& subject) {
   const reference::AttentionOutput& want = expected.result(subject.backend->info().strategy);
   std::vector<double> lse = want.lse;
   for (double& x : lse) x += shift;
-  const std::string wrong = against(subject, run_problem(subject, after), after, want.out, lse);
+  Expected budgets(after);
+  const std::string wrong = against(subject, run_problem(subject, after), budgets, want.out, lse);
   return wrong.empty() ? OracleOutcome::passed() : OracleOutcome::failed(wrong);
 }
 
@@ -143,10 +145,11 @@ OracleOutcome oracle_one_by_one(const OracleSubject& subject) {
   }
   if (single.out.size() != kQueries * out_size)
     return OracleOutcome::failed("single queries gave fewer rows");
-  const std::string wrong_together = against_reference(subject, together, problem);
+  Expected expected(problem);
+  const std::string wrong_together = against_reference(subject, together, expected);
   if (!wrong_together.empty())
     return OracleOutcome::failed(fmt::format("{} at once: {}", kQueries, wrong_together));
-  const std::string wrong_single = against_reference(subject, single, problem);
+  const std::string wrong_single = against_reference(subject, single, expected);
   if (!wrong_single.empty())
     return OracleOutcome::failed(fmt::format("{} one by one: {}", kQueries, wrong_single));
   return OracleOutcome::passed();
@@ -169,15 +172,11 @@ OracleOutcome oracle_shorter(const OracleSubject& subject) {
 }
 
 OracleOutcome oracle_splits(const OracleSubject& subject) {
-  Case c = subject.base;
-  const Problem problem(c);
+  const Problem problem(subject.base);
   Expected expected(problem);
-  const reference::AttentionOutput& want = expected.result(subject.backend->info().strategy);
+  StagedProblem staged(subject, problem);
   for (std::int32_t splits = 1; splits <= 32; ++splits) {
-    Case forced = c;
-    forced.num_splits = splits;
-    const Problem split(forced, problem.values());
-    const std::string wrong = against(subject, run_problem(subject, split), problem, want.out, want.lse);
+    const std::string wrong = against_reference(subject, staged.run(splits), expected);
     if (!wrong.empty()) return OracleOutcome::failed(fmt::format("{} splits: {}", splits, wrong));
   }
   return OracleOutcome::passed();

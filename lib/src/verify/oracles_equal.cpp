@@ -79,9 +79,10 @@ OracleOutcome oracle_no_nan_left(const OracleSubject& subject) {
 
 OracleOutcome oracle_repeats(const OracleSubject& subject) {
   const Problem problem(subject.base);
-  const Execution first = run_problem(subject, problem);
+  StagedProblem staged(subject, problem);
+  const Execution first = staged.run(subject.base.num_splits);
   for (int i = 1; i < subject.repeats; ++i) {
-    const OracleOutcome outcome = same(first, run_problem(subject, problem), problem,
+    const OracleOutcome outcome = same(first, staged.run(subject.base.num_splits), problem,
                                        fmt::format("run {} differs from the first", i + 1));
     if (outcome.outcome != Outcome::kPassed) return outcome;
   }
@@ -132,6 +133,7 @@ OracleOutcome oracle_batch(const OracleSubject& subject) {
   const Problem batch(c, std::move(values));
   const Execution many = run_problem(subject, batch);
 
+  Expected expected(alone);
   const std::size_t out = tokens * row * static_cast<std::size_t>(output_width(c.shape));
   const std::size_t rows = tokens * row;
   std::string remark;
@@ -152,7 +154,7 @@ OracleOutcome oracle_batch(const OracleSubject& subject) {
     } else if (const auto difference = bit_difference(one, part, alone)) {
       remark = fmt::format("alone and as {} of a batch differ, as is its right: {}", place, *difference);
     }
-    const std::string wrong = against_reference(subject, part, alone);
+    const std::string wrong = against_reference(subject, part, expected);
     if (!wrong.empty()) return OracleOutcome::failed(fmt::format("as {} of a batch: {}", place, wrong));
   }
   return OracleOutcome::passed(remark);

@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <set>
 #include <utility>
 
 #include "core/text.hpp"
@@ -13,11 +17,14 @@
 #include "verify/judge.hpp"
 #include "verify/mutants.hpp"
 #include "verify/suite.hpp"
+#include "verify/task_queue.hpp"
 
 namespace mla::verify {
 namespace {
 
 constexpr std::string_view kMutantPrefix = "mutant:";
+/// Bytes of host memory from which on a case is not judged beside others of its kind.
+constexpr double kBulky = 1e9;
 
 void add_all(Participants& participants) {
   for (const Backend* backend : backends()) {
@@ -30,22 +37,24 @@ void add_all(Participants& participants) {
   }
 }
 
-/// Runs cases one after another and counts.
-class Runner {
+/// Collects what judges find, in whatever order, and counts. Its functions are called by one thread at a time.
+class Collector {
  public:
-  Runner(std::span<const Participant> participants, const RunHooks& hooks, Judge& judge)
-      : participants_(participants), hooks_(hooks), judge_(judge), start_(std::chrono::steady_clock::now()) {}
+  explicit Collector(const RunHooks& hooks) : hooks_(hooks), start_(std::chrono::steady_clock::now()) {}
 
   [[nodiscard]] bool go_on() {
     if (hooks_.stop && hooks_.stop()) run_.stopped = true;
     return !run_.stopped && !(hooks_.fail_fast && run_.failed > 0);
   }
 
-  void run(const Case& c) {
+  void announce(const Case& c) const {
     if (hooks_.step) hooks_.step(to_text(c));
-    for (const Participant& p : participants_) {
-      run_.verdicts.push_back(judge_.judge(c, p));
-      switch (run_.verdicts.back().outcome) {
+  }
+
+  /// The verdicts of case `i` of the order that is wanted in the end.
+  void add(std::uint64_t i, std::vector<Verdict> verdicts) {
+    for (const Verdict& v : verdicts) {
+      switch (v.outcome) {
         case Outcome::kPassed:
           ++run_.passed;
           break;
@@ -57,7 +66,7 @@ class Runner {
           break;
       }
     }
-    ++run_.cases;
+    found_.emplace(i, std::move(verdicts));
   }
 
   [[nodiscard]] double seconds() const {
@@ -65,17 +74,53 @@ class Runner {
   }
 
   SuiteRun finish() {
+    run_.cases = static_cast<std::int64_t>(found_.size());
+    for (auto& [i, verdicts] : found_)
+      std::move(verdicts.begin(), verdicts.end(), std::back_inserter(run_.verdicts));
     run_.seconds = seconds();
     return std::move(run_);
   }
 
  private:
-  std::span<const Participant> participants_;
   const RunHooks& hooks_;
-  Judge& judge_;
   std::chrono::steady_clock::time_point start_;
   SuiteRun run_;
+  std::map<std::uint64_t, std::vector<Verdict>> found_;
 };
+
+std::vector<Verdict> judge_all(Judge& judge, const Case& c, std::span<const Participant> participants) {
+  std::vector<Verdict> verdicts;
+  for (const Participant& p : participants) verdicts.push_back(judge.judge(c, p));
+  return verdicts;
+}
+
+SuiteRun run_team(std::span<const Case> cases, std::span<const Participant> participants,
+                  const RunHooks& hooks, std::span<Judge* const> judges) {
+  Collector collector(hooks);
+  std::mutex mutex;
+  std::vector<bool> bulky;
+  for (const Case& c : cases) bulky.push_back(is_bulky(c));
+  TaskQueue queue(std::move(bulky), [&] {
+    const std::lock_guard lock(mutex);
+    return collector.go_on();
+  });
+  share_out(queue, judges.size(), [&](std::size_t worker, std::size_t i) {
+    {
+      const std::lock_guard lock(mutex);
+      collector.announce(cases[i]);
+    }
+    std::vector<Verdict> verdicts = judge_all(*judges[worker], cases[i], participants);
+    const std::lock_guard lock(mutex);
+    collector.add(i, std::move(verdicts));
+  });
+  return collector.finish();
+}
+
+std::vector<Judge*> members(JudgeTeam judges) {
+  std::vector<Judge*> list;
+  for (const std::unique_ptr<Judge>& judge : judges) list.push_back(judge.get());
+  return list;
+}
 
 }  // namespace
 
@@ -85,7 +130,10 @@ Participants choose_participants(std::string_view names) {
     add_all(participants);
     return participants;
   }
+  std::set<std::string> named;
   for (const std::string& name : text::split(names, ',')) {
+    if (!named.insert(name).second)
+      throw Error(ErrorCode::kInvalidArgument, fmt::format("the backend '{}' is named twice", name));
     if (name.starts_with(kMutantPrefix)) {
       std::shared_ptr<const Backend> mutant = make_mutant_backend(name.substr(kMutantPrefix.size()));
       participants.ready.push_back({mutant.get(), machine_for(*mutant), mutant});
@@ -103,25 +151,50 @@ Participants choose_participants(std::string_view names) {
   return participants;
 }
 
+bool is_bulky(const Case& c) noexcept {
+  return c.far_rows || c.first_block > 0 || bytes_of(c) > kBulky;
+}
+
+SuiteRun run_suite(std::span<const Case> cases, std::span<const Participant> participants,
+                   const RunHooks& hooks, JudgeTeam judges) {
+  return run_team(cases, participants, hooks, members(judges));
+}
+
 SuiteRun run_suite(std::span<const Case> cases, std::span<const Participant> participants,
                    const RunHooks& hooks, Judge& judge) {
-  Runner runner(participants, hooks, judge);
-  for (const Case& c : cases) {
-    if (!runner.go_on()) break;
-    runner.run(c);
-  }
-  return runner.finish();
+  Judge* one = &judge;
+  return run_team(cases, participants, hooks, {&one, 1});
 }
 
 SuiteRun run_fuzzer(const CaseSource& source, std::uint64_t seed, double seconds,
                     const std::function<bool(const Case&)>& wanted, std::span<const Participant> participants,
-                    const RunHooks& hooks, Judge& judge) {
-  Runner runner(participants, hooks, judge);
-  for (std::uint64_t i = 0; runner.seconds() < seconds && runner.go_on(); ++i) {
-    const Case c = source.random_case(seed + i);
-    if (wanted(c)) runner.run(c);
-  }
-  return runner.finish();
+                    const RunHooks& hooks, JudgeTeam judges) {
+  Collector collector(hooks);
+  std::mutex mutex;
+  std::uint64_t next = 0;
+  const auto go_on = [&] { return collector.seconds() < seconds && collector.go_on(); };
+  const auto serve = [&](std::size_t worker, std::size_t) {
+    for (;;) {
+      std::uint64_t i = 0;
+      Case c;
+      {
+        const std::lock_guard lock(mutex);
+        do {
+          if (!go_on()) return;
+          i = next++;
+          c = source.random_case(seed + i);
+        } while (!wanted(c));
+        collector.announce(c);
+      }
+      std::vector<Verdict> verdicts = judge_all(*judges[worker], c, participants);
+      const std::lock_guard lock(mutex);
+      collector.add(i, std::move(verdicts));
+    }
+  };
+  // Each worker takes one task, which draws cases until the time is over.
+  TaskQueue queue(std::vector<bool>(judges.size(), false), {});
+  share_out(queue, judges.size(), serve);
+  return collector.finish();
 }
 
 std::vector<const Verdict*> worst_first(const SuiteRun& run) {

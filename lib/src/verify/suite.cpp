@@ -104,6 +104,11 @@ const Extent& extent_of(std::string_view name) {
               text::suggestion(name, names));
 }
 
+void sort_by_work(std::vector<Case>& cases) {
+  std::stable_sort(cases.begin(), cases.end(),
+                   [](const Case& a, const Case& b) { return work_of(a) < work_of(b); });
+}
+
 }  // namespace
 
 std::vector<std::string> suite_names() {
@@ -128,6 +133,23 @@ double work_of(const Case& c) {
   return 2 * expand + pairs * (latent + 2.0 * (d.head_width() + d.v_head_dim)) * kStats;
 }
 
+double bytes_of(const Case& c) noexcept {
+  const AttentionShape& s = c.shape;
+  const bool head = s.space == QuerySpace::kHead;
+  double rows = 0, keys = 0;
+  for (const Request& r : s.batch) {
+    rows += static_cast<double>(r.q_len) * s.dims.num_heads;
+    keys += r.kv_len;
+  }
+  // Numbers in double precision, tensors, what is read back and both forms of the reference.
+  double values = rows * (2.0 * query_width(s) + 5.0 * output_width(s)) + 3.0 * keys * s.dims.latent_width();
+  if (head) {
+    values += 2.0 * rows * s.dims.latent_width() +
+              2.0 * s.dims.num_heads * s.dims.kv_lora_rank * (s.dims.qk_nope_head_dim + s.dims.v_head_dim);
+  }
+  return values * sizeof(double);
+}
+
 Suite make_suite(std::string_view name, std::span<const Backend* const> backends, std::uint64_t seed) {
   const Extent& extent = extent_of(name);
   const std::vector<Axis> axes = make_axes(extent.wide, backends);
@@ -147,25 +169,72 @@ Suite make_suite(std::string_view name, std::span<const Backend* const> backends
   for (std::size_t i = 0; i < design.rows.size(); ++i) {
     if (const std::optional<Case> c = build(axes, design.rows[i], seed + i)) suite.cases.push_back(*c);
   }
-  std::stable_sort(suite.cases.begin(), suite.cases.end(),
-                   [](const Case& a, const Case& b) { return work_of(a) < work_of(b); });
+  sort_by_work(suite.cases);
   return suite;
 }
 
 CaseSource::CaseSource(bool wide, std::span<const Backend* const> backends, double largest)
     : axes_(make_axes(wide, backends)), largest_(largest) {}
 
+void CaseSource::draw(Row& row, std::size_t axis, const CounterRng& rng, std::uint64_t counter) const {
+  const auto levels = static_cast<std::int64_t>(axes_[axis].levels.size());
+  row[axis] = static_cast<int>(rng.between(counter, 0, levels - 1));
+}
+
+std::optional<Case> CaseSource::affordable(const Row& row, std::uint64_t seed) const {
+  std::optional<Case> c = build(axes_, row, seed);
+  if (c && work_of(*c) > largest_) c.reset();
+  return c;
+}
+
 Case CaseSource::random_case(std::uint64_t seed) const {
   const CounterRng rng(seed, 90);
-  std::vector<int> row(axes_.size());
+  Row row(axes_.size());
   for (std::uint64_t i = 0;; ++i) {
-    for (std::size_t a = 0; a < row.size(); ++a) {
-      const auto levels = static_cast<std::int64_t>(axes_[a].levels.size());
-      row[a] = static_cast<int>(rng.between(i * row.size() + a, 0, levels - 1));
-    }
-    const std::optional<Case> c = build(axes_, row, seed);
-    if (c && work_of(*c) <= largest_) return *c;
+    for (std::size_t a = 0; a < row.size(); ++a) draw(row, a, rng, i * row.size() + a);
+    if (std::optional<Case> c = affordable(row, seed)) return *c;
   }
+}
+
+std::vector<Case> CaseSource::cases_taken(const std::function<bool(const AttentionShape&)>& takes,
+                                          std::size_t wanted, std::uint64_t seed) const {
+  constexpr std::uint64_t kMostTries = 4000;
+  constexpr std::uint64_t kMostChanges = 3;
+  const CounterRng rng(seed, 91);
+  std::vector<Case> cases;
+  Row last(axes_.size());
+  std::uint64_t counter = 0;
+  const auto axis = [&] {
+    return static_cast<std::size_t>(rng.between(counter++, 0, static_cast<std::int64_t>(axes_.size()) - 1));
+  };
+  for (std::uint64_t i = 0; cases.size() < wanted && i < kMostTries; ++i) {
+    Row row = last;
+    if (cases.empty()) {
+      for (std::size_t a = 0; a < row.size(); ++a) draw(row, a, rng, counter++);
+    } else {
+      for (std::uint64_t change = 0; change <= i % kMostChanges; ++change) {
+        const std::size_t changed = axis();
+        draw(row, changed, rng, counter++);
+      }
+    }
+    const std::optional<Case> c = affordable(row, seed + i);
+    if (!c || !takes(c->shape)) continue;
+    last = row;
+    cases.push_back(*c);
+  }
+  return cases;
+}
+
+void top_up(Suite& suite, const CaseSource& source,
+            std::span<const std::function<bool(const AttentionShape&)>> takes, std::uint64_t seed) {
+  constexpr std::int64_t kFewest = 40;
+  for (const auto& one : takes) {
+    const auto enough = std::ranges::count_if(suite.cases, [&](const Case& c) { return one(c.shape); });
+    if (enough >= kFewest) continue;
+    for (Case& c : source.cases_taken(one, static_cast<std::size_t>(kFewest - enough), seed))
+      suite.cases.push_back(std::move(c));
+  }
+  sort_by_work(suite.cases);
 }
 
 CaseSource suite_source(std::string_view name, std::span<const Backend* const> backends) {
@@ -185,6 +254,9 @@ std::vector<Case> parse_cases(std::string_view text, std::string_view origin) {
       throw Error(ErrorCode::kParse, fmt::format("{}:{}: {}", origin, i + 1, e.what()), e.hint());
     }
   }
+  if (cases.empty())
+    throw Error(ErrorCode::kParse, fmt::format("{} holds no case", origin),
+                "one a line, as --list-cases prints them");
   return cases;
 }
 

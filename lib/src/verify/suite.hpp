@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "mla/backend.hpp"
+#include "mla/random.hpp"
 #include "verify/axes.hpp"
 #include "verify/case.hpp"
 
@@ -24,6 +27,8 @@ struct Suite {
 
 /// Arithmetic of judging a case, in floating-point operations: what a suite's budget is counted in.
 [[nodiscard]] double work_of(const Case& c);
+/// Bytes of host memory that judging it takes, about.
+[[nodiscard]] double bytes_of(const Case& c) noexcept;
 
 /// A pairwise design over dims, heads, space, lengths, q_len, mask or index, block size, types, values,
 /// splits, memory layout and poison. Lengths are those around the edges that the backends name (tiles, pages,
@@ -38,14 +43,27 @@ class CaseSource {
   CaseSource(bool wide, std::span<const Backend* const> backends, double largest);
   /// The same case for the same seed.
   [[nodiscard]] Case random_case(std::uint64_t seed) const;
+  /// Up to `wanted` cases whose shapes are taken: found at random, then by changing a few axes of one that was found.
+  [[nodiscard]] std::vector<Case> cases_taken(const std::function<bool(const AttentionShape&)>& takes,
+                                              std::size_t wanted, std::uint64_t seed) const;
 
  private:
+  using Row = std::vector<int>;  // a level of each axis
+  void draw(Row& row, std::size_t axis, const CounterRng& rng, std::uint64_t counter) const;
+  [[nodiscard]] std::optional<Case> affordable(const Row& row, std::uint64_t seed) const;
+
   std::vector<Axis> axes_;
   double largest_;
 };
 
 /// A source of cases like those of a suite. Throws kInvalidArgument for an unknown name.
 [[nodiscard]] CaseSource suite_source(std::string_view name, std::span<const Backend* const> backends);
+
+/// Adds random cases of the suite's kind for who takes few of its cases, because it serves few shapes, types or
+/// lengths, until everyone has some tens. `takes[i]`: whether the i-th participant takes a shape. Nothing is added to a
+/// suite that is no kind (a file).
+void top_up(Suite& suite, const CaseSource& source,
+            std::span<const std::function<bool(const AttentionShape&)>> takes, std::uint64_t seed);
 
 /// Names that make_suite takes.
 [[nodiscard]] std::vector<std::string> suite_names();

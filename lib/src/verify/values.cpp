@@ -2,6 +2,7 @@
 #include "verify/values.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -18,13 +19,50 @@ enum Stream : std::uint64_t { kQuery = 1, kLatent, kUk, kUv, kShared };
 /// Value of the query's carrier channel where single scores are set.
 constexpr double kCarrier = 8.0;
 
+/// Normal numbers of one seed, kept until another seed comes: oracles vary one case dozens of times, and drawing the same
+/// numbers again was half of their time.
+class Normals {
+ public:
+  /// x = scale times the first `size` numbers of the stream.
+  void fill(std::vector<double>& x, std::size_t size, std::uint64_t seed, Stream stream, double scale) {
+    if (seed != seed_) {
+      for (std::vector<double>& kept : kept_) kept.clear();
+      seed_ = seed;
+    }
+    x.resize(size);
+    std::vector<double>& kept = kept_[stream];
+    if (size <= kMostKept && size > kept.size()) {
+      const std::size_t known = kept.size();
+      kept.resize(size);
+      draw(kept, known, seed, stream);
+    }
+    const std::size_t known = std::min(kept.size(), size);
+    std::copy_n(kept.begin(), known, x.begin());
+    draw(x, known, seed, stream);
+    for (double& value : x) value *= scale;
+  }
+
+ private:
+  static constexpr std::size_t kMostKept = std::size_t{1} << 22;  // 32 MiB a stream
+
+  /// x[i] for all i from `first` on.
+  static void draw(std::vector<double>& x, std::size_t first, std::uint64_t seed, Stream stream) {
+    const CounterRng rng(seed, stream);
+    const auto count = static_cast<std::int64_t>(x.size() - first);
+    in_parallel(count, 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::size_t i = first + static_cast<std::size_t>(begin); i < first + static_cast<std::size_t>(end);
+           ++i)
+        x[i] = rng.normal(i);
+    });
+  }
+
+  std::uint64_t seed_ = 0;
+  std::array<std::vector<double>, kShared> kept_;  // by stream
+};
+
 void fill_normal(std::vector<double>& x, std::size_t size, std::uint64_t seed, Stream stream, double scale) {
-  const CounterRng rng(seed, stream);
-  x.resize(size);
-  in_parallel(static_cast<std::int64_t>(size), 1, [&](std::int64_t begin, std::int64_t end) {
-    for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i)
-      x[i] = scale * rng.normal(i);
-  });
+  thread_local Normals normals;
+  normals.fill(x, size, seed, stream, scale);
 }
 
 /// Fills a case's tensors, then bends them to the case's kind.
