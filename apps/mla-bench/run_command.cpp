@@ -31,7 +31,14 @@ spec::SweepSpec start_spec(const RunRequest& request) {
   if (!request.spec.empty()) {
     return spec::load_spec(request.spec, request.spec == "-" ? cli::read_stdin() : std::string());
   }
-  if (request.resume) return spec::load_spec((fs::path(request.out) / "spec.json").string());
+  if (request.resume) {
+    const fs::path spec = fs::path(request.out) / "spec.json";
+    if (!fs::is_regular_file(spec)) {
+      throw Error(ErrorCode::kIo, fmt::format("--resume: there is no run in {}, for it has no spec.json",
+                                              text::quoted(request.out)));
+    }
+    return spec::load_spec(spec.string());
+  }
   return spec::default_spec();
 }
 
