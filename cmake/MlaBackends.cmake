@@ -4,7 +4,7 @@
 # The whole registration of a backend: one call. HOST files join libmla. FACTORY is a function
 #     const mla::Backend& FACTORY();
 # declared nowhere: the generated registry declares and lists it. Order of the calls = order of preference.
-# A backend with DEVICE files needs a CUDA compiler; without one the call says so in one line and does nothing else.
+# A backend with DEVICE files needs a CUDA compiler; without one the call does nothing.
 #
 # mla_add_device_code(NAME DEVICE files... TABLE Type [ARCHS archs...]) is the device half alone.
 #
@@ -30,8 +30,7 @@ function(mla_add_backend name)
   endif()
   if(ARG_DEVICE)
     if(NOT MLA_HAVE_CUDA)
-      message(STATUS "backend ${name} left out (no CUDA compiler)")
-      return()
+      return()  # MlaCuda has said that the CPU parts alone are built
     endif()
     mla_add_device_code(${name} DEVICE ${ARG_DEVICE} TABLE ${ARG_TABLE} ARCHS ${ARG_ARCHS})
   endif()
@@ -42,6 +41,9 @@ endfunction()
 
 function(mla_add_device_code name)
   cmake_parse_arguments(ARG "" "TABLE" "DEVICE;ARCHS" ${ARGN})
+  if(NOT name MATCHES "^[a-z_][a-z0-9_]*$")
+    message(FATAL_ERROR "mla_add_device_code(${name}): the name is part of a C++ function's, so letters, digits and _ alone")
+  endif()
   if(ARG_UNPARSED_ARGUMENTS OR NOT ARG_DEVICE OR NOT ARG_TABLE)
     message(FATAL_ERROR "mla_add_device_code(${name}): wants DEVICE and TABLE, got '${ARG_UNPARSED_ARGUMENTS}'")
   endif()

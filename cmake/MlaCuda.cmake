@@ -1,18 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-# Finds nvcc on PATH, in CUDACXX, CUDA_HOME or /usr/local/cuda. Sets MLA_HAVE_CUDA.
+# The CUDA compiler, where there is one. Sets MLA_HAVE_CUDA.
 set(MLA_HAVE_CUDA OFF)
 set(MLA_CUDA_VERSION "none")
 if(MLA_CUDA STREQUAL "OFF")
   message(STATUS "CUDA: switched off, building the CPU parts only")
 else()
   if(NOT CMAKE_CUDA_COMPILER)
-    # check_language(CUDA) of CMake 3.25 does not look into /usr/local/cuda, so we do.
-    find_program(MLA_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH /usr/local/cuda PATH_SUFFIXES bin)
-    if(DEFINED ENV{CUDACXX})
-      set(CMAKE_CUDA_COMPILER "$ENV{CUDACXX}")
-    elseif(MLA_NVCC)
-      set(CMAKE_CUDA_COMPILER "${MLA_NVCC}")
-    endif()
+    include(MlaFindNvcc)
+    mla_find_nvcc(CMAKE_CUDA_COMPILER)
   endif()
   if(CMAKE_CUDA_COMPILER)
     set(CMAKE_CUDA_ARCHITECTURES OFF)  # every object library names its own

@@ -21,7 +21,7 @@ function(mla_dependency name floor url)
     list(GET pair 1 value)
     set(${key} ${value} CACHE INTERNAL "")
   endforeach()
-  FetchContent_Declare(${name} URL ${url})
+  FetchContent_Declare(${name} URL ${url} SYSTEM)  # our warnings are not about their headers
   FetchContent_MakeAvailable(${name})
 endfunction()
 

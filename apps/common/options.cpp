@@ -166,10 +166,25 @@ std::string plain_words(std::string sentence) {
   return sentence;
 }
 
+/// CLI11's "what is required" and "A subcommand is required", with what it should be.
+std::string missing_words(const CLI::App& command) {
+  for (const CLI::Option* option : command.get_options({})) {
+    if (!option->get_required() || option->count() > 0) continue;
+    const OptionInfo info = describe(*option);
+    const std::string name = info.positional.empty() ? "--" + info.long_names.front() : info.positional;
+    const bool choice = info.type.find('|') != std::string::npos;
+    return fmt::format("{} is missing: {}", text::quoted(name), choice ? info.type : info.description);
+  }
+  std::vector<std::string> commands;
+  for (const CommandInfo& sub : describe(command).commands) commands.push_back(sub.name);
+  return fmt::format("a command is missing: {}", text::join_or(commands));
+}
+
 void explain(const CLI::App& app, const CLI::ParseError& error) {
   if (const std::vector<std::string> extras = app.remaining(true); !extras.empty())
     return explain_extras(app, extras);
-  std::string sentence = error.what();
+  const bool missing = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  std::string sentence = missing ? missing_words(selected(app)) : error.what();
   std::ranges::replace(sentence, '\n', ' ');
   std::string see = fmt::format("see {} -h", path_of(selected(app)));
   print_error(app.get_name(), plain_words(sentence), see);

@@ -48,6 +48,12 @@ std::optional<Device> find_gpu(const std::string& ordinal) {
   for (const Device& device : found.devices) {
     if (std::to_string(device.ordinal) == ordinal) return device;
   }
+  if (ordinal.find_first_not_of("0123456789") != std::string::npos) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--gpu is {}, but must be the number of a GPU of this machine, or none",
+                            text::quoted(ordinal)),
+                "--device models a GPU that is not here");
+  }
   if (found.devices.empty()) throw Error(ErrorCode::kDevice, found.why_none);
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("there is no GPU {}; this machine has 0..{}", text::quoted(ordinal),

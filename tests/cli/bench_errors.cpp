@@ -29,7 +29,7 @@ class BenchErrors : public BenchTest {
 };
 
 TEST_F(BenchErrors, Usage) {
-  expect({}, 2, {"subcommand"});
+  expect({}, 2, {"a command is missing: run, report,"});
   expect({"rnu"}, 2, {"'rnu'", "run"});
   expect({"run", "--widnow", "3"}, 2, {"'--widnow'", "--window"});
   expect({"run", "--widnow=3"}, 2, {"'--widnow'", "--window"});
@@ -37,7 +37,8 @@ TEST_F(BenchErrors, Usage) {
   expect({"run", "stray"}, 2, {"'stray'"});
   expect({"run", "--window"}, 2, {"--window"});
   expect({"run", "-z"}, 2, {"'-z'"});
-  expect({"list"}, 2, {"what"});
+  expect({"list"}, 2, {"'what' is missing: backends|models|gpus|specs|axes", "mla-bench list -h"});
+  expect({"compare", "a"}, 2, {"'now' is missing: File or folder of the later run"});
   expect({"list", "gpu"}, 2, {"'gpu'", "gpus"});
   expect({"list", "gpus", "--explain", "x"}, 2, {"--explain"});
   expect({"list", "backends", "-o", "xml"}, 2, {"'xml'", "table, json, csv, md and html"});
@@ -66,6 +67,7 @@ TEST_F(BenchErrors, Values) {
   expect(small_run({"--filter", "("}), 2, {"'('"});
   expect(small_run({"--filter", "nothing-like-it"}), 2, {"nothing-like-it"});
   expect({"list", "backends", "--explain", "decode h0"}, 2, {"0"});
+  expect(small_run({"--gpu", "h200"}), 2, {"--gpu is 'h200'", "number of a GPU"});
 }
 
 TEST_F(BenchErrors, Specs) {

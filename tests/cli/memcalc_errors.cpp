@@ -64,7 +64,7 @@ class MemcalcErrors : public MemcalcTest {
 };
 
 TEST_F(MemcalcErrors, Usage) {
-  expect({}, 2, {"subcommand"});
+  expect({}, 2, {"a command is missing: plan, solve,"});
   expect({"plann"}, 2, {"'plann'", "plan"});
   expect({"plan", "deepseek-v3", "--gpu", "h200", "--contex", "128k"}, 2, {"'--contex'", "--context"});
   expect({"--contex", "3"}, 2, {"'--contex'", "mla-memcalc -h"});

@@ -67,7 +67,7 @@ void expect_error(const Args& args, int code, const std::vector<std::string>& sa
 const char* const kCase = "decode latent h2 l64 r8 p16 v24 2q1s20 causal b16 q:f32 out:f32 cache:f32";
 
 TEST_F(VerifyCli, UsageErrorsExitWithTwo) {
-  expect_error({}, 2, {"subcommand"});
+  expect_error({}, 2, {"a command is missing: golden, run,"});
   expect_error({"rum"}, 2, {"'rum'", "run"});
   expect_error({"golden"}, 2, {"dir"});
   expect_error({"run", "--sed", "1"}, 2, {"'--sed'", "--seed"});

@@ -8,7 +8,7 @@ if [[ -z $tool ]] && command -v clang-format >/dev/null && clang-format --versio
   tool=clang-format
 fi
 if [[ -z $tool ]]; then
-  if [[ ${CI:-} == true ]] && command -v apt-get >/dev/null && apt-cache show clang-format-14 >/dev/null 2>&1; then
+  if [[ -n ${CI:-} ]] && command -v apt-get >/dev/null && apt-cache show clang-format-14 >/dev/null 2>&1; then
     apt-get install -y -qq --no-install-recommends clang-format-14 >/dev/null
     tool=clang-format-14
   else

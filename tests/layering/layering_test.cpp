@@ -54,10 +54,7 @@ struct Rule {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> all = {
       {"Eigen", std::regex("^(Eigen|unsupported)/"), {"reference/"}},
-      {"nlohmann/json",
-       std::regex("^nlohmann/"),
-       {"lib/src/model/", "lib/src/device/", "lib/src/spec/", "lib/src/report/", "lib/src/verify/",
-        "lib/src/peer/"}},
+      {"nlohmann/json", std::regex("^nlohmann/"), {"lib/src/model/", "lib/src/spec/"}},
       {"CLI11",
        std::regex("^CLI/"),
        {"apps/common/", "apps/mla-memcalc/options.cpp", "apps/mla-verify/options.cpp",

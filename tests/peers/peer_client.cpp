@@ -123,9 +123,20 @@ TEST_F(PeerClient, AHandshakeThatFailsNamesThePeerAndTheFault) {
 }
 
 TEST(PeerStart, ProgramsThatAreNotThere) {
-  EXPECT_THROW(PeerBackend("peer:x", "/no/such/peer"), Error);
-  EXPECT_THROW(PeerBackend("peer:x", "no-such-program-anywhere"), Error);
-  EXPECT_THROW(PeerBackend("peer:x", "  "), Error);
+  const auto message_of = [](const char* command) -> std::string {
+    try {
+      PeerBackend("peer:x", command);
+      return "it started";
+    } catch (const Error& e) {
+      return e.what();
+    }
+  };
+  EXPECT_EQ(message_of("/no/such/peer --fast"), "there is no peer '/no/such/peer'");
+  EXPECT_EQ(message_of("no-such-program-anywhere"),
+            "peer 'no-such-program-anywhere' cannot start 'no-such-program-anywhere': No such file or "
+            "directory (asked "
+            "to say hello)");
+  EXPECT_NE(message_of("  ").find("the name is empty"), std::string::npos);
   EXPECT_THROW(static_cast<void>(peer::open_peer("cpu-absorbed")), Error);
 }
 

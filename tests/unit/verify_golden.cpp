@@ -282,7 +282,7 @@ TEST(GoldenInput, ABrokenManifestIsASentence) {
     return [key, value](Copy& c) { c.variant()[key] = value; };
   };
   expect_refused("v2lite", spoiled("softmax_scale", "one"), kBad,
-                 {"variants.v2lite.softmax_scale", "must be a number"});
+                 {"manifest.json: 'variants.v2lite.softmax_scale' is 'one', but must be a number"});
   expect_refused("v2lite", spoiled("file", "../v2lite.safetensors"), kBad, {"same folder"});
   expect_refused("v2lite", spoiled("sequences", {0}), kBad, {"sequences[0]", "must lie in"});
   expect_refused("v2lite", spoiled("sequences", 5), kBad, {"must be an array"});

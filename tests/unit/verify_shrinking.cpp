@@ -250,10 +250,11 @@ TEST(LimitsFile, FaultsAreNamed) {
     }
   };
   expect_fault("\"sigmas\": 5.0", "\"sigmas\": -5.0", "'sigmas' is -5");
-  expect_fault("\"sigmas\": 5.0", "\"sigmas\": \"5\"", "'sigmas' is no number");
+  expect_fault("\"sigmas\": 5.0", "\"sigmas\": \"5\"", "'sigmas' is '5', but must be a number");
   expect_fault("\"sigmas\"", "\"sigma\"", "'sigma' is unknown");
-  expect_fault("\"bias_samples\": 32", "\"bias_samples\": 1.5", "'bias_samples' must be a whole number");
-  expect_fault("\"schema_version\": 1", "\"schema_version\": 2", "schema_version must be 1");
+  expect_fault("\"bias_samples\": 32", "\"bias_samples\": 1.5",
+               "'bias_samples' is 1.5, but must be a whole number");
+  expect_fault("\"schema_version\": 1", "\"schema_version\": 2", "'schema_version' must be 1");
 }
 
 /// Says yes to 64 heads and more, but then gives nothing; says no to 63, but plans for them.

@@ -217,6 +217,10 @@ std::string quote(std::string_view text) {
   }
 }
 
+std::string quote_lossy(std::string_view text) {
+  return nlohmann::json(std::string(text)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 Value parse(std::string_view text, std::string_view origin, const ParseOptions& options) {
   // Comments may hold quotes, which the word scan would take for strings; files with comments are ours and
   // finite.

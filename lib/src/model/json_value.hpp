@@ -62,6 +62,8 @@ class Value {
 
 /// The text as a JSON string, quotes included. Throws kInvalidArgument if it is no UTF-8.
 [[nodiscard]] MLA_EXPORT std::string quote(std::string_view text);
+/// The same, with U+FFFD for bytes that are no UTF-8.
+[[nodiscard]] MLA_EXPORT std::string quote_lossy(std::string_view text);
 
 struct ParseOptions {
   bool comments = false;               ///< // and /* */: our own files only

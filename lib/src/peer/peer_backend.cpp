@@ -96,8 +96,9 @@ auto PeerBackend::guarded(const char* what, Function f) const {
 }
 
 void PeerBackend::start() const {
-  guarded("say hello", [this] {
-    process_ = std::make_unique<Process>(words_of(command_));
+  const std::vector<std::string> words = words_of(command_);
+  guarded("say hello", [&] {
+    process_ = std::make_unique<Process>(words);
     std::int64_t id = 0;
     const std::string line = exchange([&](std::int64_t n) { return hello_request(id = n); },
                                       std::max(options_.timeout, kStartTimeout));

@@ -2,28 +2,26 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "model/json_write.hpp"
 #include "report/render.hpp"
 
 namespace mla::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 /// JSON has no NaN and no infinity: such a value is left out and "<key>_not_finite" says which it was.
-void put(Json& object, const std::string& key, const Cell& cell) {
+void put(json::Object& object, const std::string& key, const Cell& cell) {
   if (const auto* text = std::get_if<std::string>(&cell)) {
-    object[key] = *text;
+    json::put(object, key, json::to_value(*text));
   } else if (const auto* integer = std::get_if<std::int64_t>(&cell)) {
-    object[key] = *integer;
+    json::put(object, key, json::to_value(*integer));
   } else if (const auto* truth = std::get_if<bool>(&cell)) {
-    object[key] = *truth;
+    json::put(object, key, json::to_value(*truth));
   } else if (const auto* real = std::get_if<double>(&cell)) {
     if (std::isfinite(*real)) {
-      object[key] = *real;
+      json::put(object, key, json::to_value(*real));
     } else {
-      object[key + "_not_finite"] = fmt::format("{}", *real);
+      json::put(object, key + "_not_finite", json::to_value(fmt::format("{}", *real)));
     }
   }
 }
@@ -31,27 +29,24 @@ void put(Json& object, const std::string& key, const Cell& cell) {
 }  // namespace
 
 std::string render_json(const Document& document) {
-  Json root = Json::object();
-  root["schema_version"] = 1;
-  root["kind"] = document.kind;
-  if (!document.headline.empty()) root["headline"] = document.headline;
-  Json facts = Json::object();
+  json::Object facts;
   for (const auto& [key, value] : document.facts) put(facts, key, value);
-  root["facts"] = std::move(facts);
-  Json tables = Json::object();
+  json::Object tables;
   for (const Table& table : document.tables) {
-    Json rows = Json::array();
+    json::Array rows;
     for (const auto& row : table.rows) {
-      Json object = Json::object();
+      json::Object object;
       for (std::size_t c = 0; c < row.size(); ++c) put(object, table.columns[c].key, row[c]);
-      rows.push_back(std::move(object));
+      rows.emplace_back(std::move(object));
     }
-    tables[table.name] = std::move(rows);
+    json::put(tables, table.name, json::Value(std::move(rows)));
   }
-  root["tables"] = std::move(tables);
-  if (!document.notes.empty()) root["notes"] = document.notes;
-  // A path or a driver's answer may hold bytes that are no UTF-8: replaced, not thrown over.
-  return root.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  json::Object root{{"schema_version", json::to_value(1)}, {"kind", json::to_value(document.kind)}};
+  if (!document.headline.empty()) root.emplace_back("headline", json::to_value(document.headline));
+  root.emplace_back("facts", std::move(facts));
+  root.emplace_back("tables", std::move(tables));
+  if (!document.notes.empty()) root.emplace_back("notes", json::to_value(document.notes));
+  return json::dump(json::Value(std::move(root)), 2) + '\n';
 }
 
 }  // namespace mla::report

@@ -4,35 +4,29 @@
 #include <cmath>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
 #include "mla/shape.hpp"
-#include "model/json_value.hpp"
+#include "model/json_write.hpp"
 #include "report/record_fields.hpp"
 
 namespace mla::report {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// Throws kParse: file, line, key and what was expected there.
 [[noreturn]] void refuse(std::string_view where, std::string_view key, std::string_view expected) {
   throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is not {}", where, key, expected));
 }
 
-void put(Json& object, const std::string& key, const Cell& cell) {
-  if (const auto* text = std::get_if<std::string>(&cell)) object[key] = *text;
-  if (const auto* integer = std::get_if<std::int64_t>(&cell)) object[key] = *integer;
-  if (const auto* truth = std::get_if<bool>(&cell)) object[key] = *truth;
+void put(json::Object& object, const std::string& key, const Cell& cell) {
+  if (const auto* text = std::get_if<std::string>(&cell)) json::put(object, key, json::to_value(*text));
+  if (const auto* integer = std::get_if<std::int64_t>(&cell))
+    json::put(object, key, json::to_value(*integer));
+  if (const auto* truth = std::get_if<bool>(&cell)) json::put(object, key, json::to_value(*truth));
   if (const auto* real = std::get_if<double>(&cell); real != nullptr && std::isfinite(*real))
-    object[key] = *real;
-}
-
-std::string line_of(const Json& object) {
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+    json::put(object, key, json::to_value(*real));
 }
 
 /// Integers are numbers too.
@@ -141,29 +135,25 @@ void read_line(const json::Value& object, std::string_view where, RunFile& run) 
 }  // namespace
 
 std::string to_json_line(const Environment& environment) {
-  Json object = Json::object();
-  object["schema_version"] = kRecordSchema;
-  object["type"] = "environment";
-  object["id"] = environment.id;
-  Json facts = Json::object();
+  json::Object facts;
   for (const auto& [key, value] : environment.facts) put(facts, key, value);
-  object["facts"] = std::move(facts);
-  return line_of(object);
+  const json::Object object{{"schema_version", json::to_value(kRecordSchema)},
+                            {"type", json::to_value("environment")},
+                            {"id", json::to_value(environment.id)},
+                            {"facts", json::Value(std::move(facts))}};
+  return json::dump(json::Value(object)) + '\n';
 }
 
 std::string to_json_line(const BenchRecord& record) {
-  Json object = Json::object();
-  object["schema_version"] = kRecordSchema;
-  object["type"] = "point";
-  object["key"] = record.key;
+  json::Object object{{"schema_version", json::to_value(kRecordSchema)},
+                      {"type", json::to_value("point")},
+                      {"key", json::to_value(record.key)}};
   for (const RecordField& field : record_fields()) put(object, field.column.key, get(record, field));
-  if (!record.flags.empty()) object["flags"] = record.flags;
-  Json samples = Json::array();
-  for (const double sample : record.samples_us) {
-    if (std::isfinite(sample)) samples.push_back(sample);
-  }
-  if (!samples.empty()) object["samples_us"] = std::move(samples);
-  return line_of(object);
+  if (!record.flags.empty()) json::put(object, "flags", json::to_value(record.flags));
+  std::vector<double> samples = record.samples_us;
+  std::erase_if(samples, [](double sample) { return !std::isfinite(sample); });
+  if (!samples.empty()) json::put(object, "samples_us", json::to_value(samples));
+  return json::dump(json::Value(std::move(object))) + '\n';
 }
 
 RunFile parse_run(std::string_view text, std::string_view origin) {

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "core/text.hpp"
 #include "mla/device.hpp"
@@ -16,10 +15,6 @@ namespace mla::spec {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string quote(const std::string& text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
 
 [[noreturn]] void refuse_key(std::string_view origin, std::string_view where, std::string_view key,
                              std::span<const std::string> known) {
@@ -129,8 +124,8 @@ std::vector<SpecEntry> list_specs() {
 }
 
 std::string print_spec(const SweepSpec& spec) {
-  std::string out =
-      fmt::format("{{\n  \"name\": {},\n  \"question\": {}", quote(spec.name), quote(spec.question));
+  std::string out = fmt::format("{{\n  \"name\": {},\n  \"question\": {}", json::quote_lossy(spec.name),
+                                json::quote_lossy(spec.question));
   for (const Section section : {Section::kAxes, Section::kMeasure}) {
     out += fmt::format(",\n  \"{}\": {{", section == Section::kAxes ? "axes" : "measure");
     std::string comment;
@@ -138,7 +133,7 @@ std::string print_spec(const SweepSpec& spec) {
       if (key.section != section || !is_active(spec, key.name)) continue;
       const Setting& setting = spec.settings.find(key.name)->second;
       out += fmt::format("{}{}\n    \"{}\": {}", comment.empty() ? "" : ",", comment, key.name,
-                         quote(setting.text));
+                         json::quote_lossy(setting.text));
       comment = fmt::format("  // {}", setting.origin);
     }
     out += comment + "\n  }";

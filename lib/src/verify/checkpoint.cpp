@@ -3,17 +3,15 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "core/text.hpp"
 #include "mla/error.hpp"
+#include "model/json_node.hpp"
 #include "model/read_file.hpp"
 
 namespace mla::verify {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::json;
 
 /// The file that a folder is about.
 fs::path file_in(const fs::path& path) {
@@ -39,32 +37,17 @@ Checkpoint::Checkpoint(const fs::path& path) : path_(file_in(path)), folder_(pat
 }
 
 void Checkpoint::read_index(const fs::path& index) {
-  const std::string origin = index.string();
-  Json json;
-  try {
-    json = Json::parse(read_text_file(index));
-  } catch (const Json::exception& e) {
-    throw Error(ErrorCode::kParse, fmt::format("{}: not valid JSON: {}", origin, e.what()));
-  }
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) {
-    throw Error(ErrorCode::kParse,
-                fmt::format("{}: an index must have 'weight_map', an object from tensors to files", origin));
-  }
-  for (const auto& [tensor, file] : json["weight_map"].items()) {
-    if (!file.is_string()) {
-      throw Error(ErrorCode::kParse, fmt::format("{}: weight_map: the file of {} is {}, not a text", origin,
-                                                 text::quoted(tensor), file.dump()));
-    }
-    const std::string name = file.get<std::string>();
+  const json::Value value = json::parse(read_text_file(index), index.string());
+  const json::Node map = json::Node(value, index.string()).at("weight_map");
+  for (const auto& [tensor, file] : map.members()) {
+    const std::string& name = file.text();
     // An index may not send its reader elsewhere.
     if (name.empty() || fs::path(name).filename() != fs::path(name)) {
-      throw Error(ErrorCode::kParse,
-                  fmt::format("{}: weight_map: the file of {} is {}, but a shard lies beside its index",
-                              origin, text::quoted(tensor), text::quoted(name)));
+      file.refuse(fmt::format("is {}, but a shard lies beside its index", text::quoted(name)));
     }
     file_of_[tensor] = name;
   }
-  if (file_of_.empty()) throw Error(ErrorCode::kParse, fmt::format("{}: weight_map is empty", origin));
+  if (file_of_.empty()) map.refuse("is empty");
 }
 
 const SafetensorsFile& Checkpoint::shard(const std::string& file) const {

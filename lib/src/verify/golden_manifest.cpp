@@ -1,78 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "mla/error.hpp"
+#include "model/json_node.hpp"
 #include "verify/golden.hpp"
 
 namespace mla::verify {
 namespace {
 
-using Json = nlohmann::json;
-
-[[noreturn]] void malformed(const std::string& where, const std::string& sentence) {
-  throw Error(ErrorCode::kParse, fmt::format("{}: {}", where, sentence));
-}
-
-/// A JSON value that knows its place in the file, for messages.
-class Node {
- public:
-  Node(const Json& json, std::string where) : json_(&json), where_(std::move(where)) {}
-
-  [[nodiscard]] Node at(const std::string& key) const {
-    if (!json_->is_object()) malformed(where_, "must be an object");
-    const auto it = json_->find(key);
-    if (it == json_->end()) malformed(where_, fmt::format("has no '{}'", key));
-    return {*it, where_ + "." + key};
-  }
-  [[nodiscard]] std::optional<Node> find(const std::string& key) const {
-    if (!json_->is_object()) malformed(where_, "must be an object");
-    const auto it = json_->find(key);
-    if (it == json_->end() || it->is_null()) return std::nullopt;
-    return Node{*it, where_ + "." + key};
-  }
-  [[nodiscard]] std::string text() const {
-    if (!json_->is_string()) malformed(where_, fmt::format("is {}, but must be a text", json_->dump()));
-    return json_->get<std::string>();
-  }
-  [[nodiscard]] double number() const {
-    if (!json_->is_number()) malformed(where_, fmt::format("is {}, but must be a number", json_->dump()));
-    return json_->get<double>();
-  }
-  [[nodiscard]] std::int64_t count(std::int64_t least, std::int64_t most) const {
-    if (!json_->is_number_integer()) {
-      malformed(where_, fmt::format("is {}, but must be a whole number", json_->dump()));
-    }
-    const bool large = json_->is_number_unsigned() && json_->get<std::uint64_t>() > INT64_MAX;
-    const std::int64_t n = large ? most + 1 : json_->get<std::int64_t>();
-    if (n < least || n > most) {
-      malformed(where_, fmt::format("is {}, but must lie in {}..{}", json_->dump(), least, most));
-    }
-    return n;
-  }
-  [[nodiscard]] std::vector<Node> items() const {
-    if (!json_->is_array()) malformed(where_, "must be an array");
-    std::vector<Node> nodes;
-    for (std::size_t i = 0; i < json_->size(); ++i)
-      nodes.emplace_back((*json_)[i], fmt::format("{}[{}]", where_, i));
-    return nodes;
-  }
-  [[nodiscard]] std::vector<std::string> keys() const {
-    if (!json_->is_object()) malformed(where_, "must be an object");
-    std::vector<std::string> keys;
-    for (const auto& [key, value] : json_->items()) keys.push_back(key);
-    return keys;
-  }
-  [[nodiscard]] const std::string& where() const noexcept { return where_; }
-
- private:
-  const Json* json_;
-  std::string where_;
-};
+using json::Node;
 
 constexpr std::int64_t kLargest = 1 << 24;
 
@@ -81,7 +22,7 @@ RopeLayout parse_layout(const Node& node) {
   const std::string text = node.text();
   if (text.starts_with("interleaved")) return RopeLayout::kInterleaved;
   if (text.starts_with("half-split")) return RopeLayout::kHalfSplit;
-  malformed(node.where(), fmt::format("is '{}', but must start with interleaved or half-split", text));
+  node.refuse(fmt::format("is '{}', but must start with interleaved or half-split", text));
 }
 
 LayerConfig parse_layer(const Node& variant) {
@@ -101,7 +42,7 @@ LayerConfig parse_layer(const Node& variant) {
   try {
     validate(layer.dims);
   } catch (const Error& e) {
-    malformed(config.where(), e.what());
+    config.refuse(e.what());
   }
   return layer;
 }
@@ -112,8 +53,7 @@ RopeParameters parse_rope(const Node& node, int dim) {
   rope.theta = node.at("rope_theta").number();
   const std::string type = node.at("rope_type").text();
   if (type == "default") return rope;
-  if (type != "yarn")
-    malformed(node.where(), fmt::format("rope_type is '{}', but must be default or yarn", type));
+  if (type != "yarn") node.refuse(fmt::format("rope_type is '{}', but must be default or yarn", type));
   rope.yarn = true;
   rope.factor = node.at("factor").number();
   rope.original_max_position = node.at("original_max_position_embeddings").count(1, INT32_MAX);
@@ -127,9 +67,9 @@ RopeParameters parse_rope(const Node& node, int dim) {
 
 std::map<std::string, GoldenTensor> parse_tensors(const Node& node) {
   std::map<std::string, GoldenTensor> tensors;
-  for (const std::string& name : node.keys()) {
-    const std::vector<Node> parts = node.at(name).items();
-    if (parts.size() != 2) malformed(node.at(name).where(), "must be [dtype, shape]");
+  for (const auto& [name, entry] : node.members()) {
+    const std::vector<Node> parts = entry.items();
+    if (parts.size() != 2) entry.refuse("must be [dtype, shape]");
     GoldenTensor tensor;
     tensor.dtype = parts[0].text();
     for (const Node& extent : parts[1].items()) tensor.shape.push_back(extent.count(0, kLargest));
@@ -143,8 +83,7 @@ GoldenVariant parse_variant(const std::string& name, const Node& node) {
   v.name = name;
   v.file = node.at("file").text();
   if (v.file.empty() || v.file.find('/') != std::string::npos) {
-    malformed(node.at("file").where(),
-              fmt::format("is '{}', but must be a file name in the same folder", v.file));
+    node.at("file").refuse(fmt::format("is '{}', but must be a file name in the same folder", v.file));
   }
   v.bytes = node.at("bytes").count(0, INT64_MAX - 1);
   v.sha256 = node.at("sha256").text();
@@ -163,7 +102,7 @@ GoldenVariant parse_variant(const std::string& name, const Node& node) {
   v.sink = optional("sink_tokens");
   v.topk = optional("topk");
   if (v.window.has_value() != v.sink.has_value() || v.window.has_value() != v.topk.has_value()) {
-    malformed(node.where(), "window, sink_tokens and topk must be given together or not at all");
+    node.refuse("window, sink_tokens and topk must be given together or not at all");
   }
   v.tensors = parse_tensors(node.at("tensors"));
   return v;
@@ -186,30 +125,22 @@ void refuse_strangers(const GoldenManifest& manifest) {
 
 GoldenManifest parse_golden_manifest(std::string_view text, const std::filesystem::path& dir) {
   const std::string origin = (dir / "manifest.json").string();
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::parse_error& e) {
-    malformed(origin, fmt::format("not valid JSON at byte {}", e.byte));
-  } catch (const Json::exception& e) {  // a number that no double holds
-    malformed(origin, fmt::format("not usable JSON: {}", e.what()));
-  }
-  const Node root(json, origin);
+  const json::Value value = json::parse(text, origin);
+  const Node root(value, origin);
   const std::int64_t format = root.at("format").count(0, kLargest);
-  if (format != 1) malformed(origin, fmt::format("format is {}, but this version reads format 1", format));
+  if (format != 1) root.refuse(fmt::format("format is {}, but this version reads format 1", format));
   GoldenManifest manifest;
   manifest.dir = dir;
   const Node environment = root.at("environment");
   manifest.environment = fmt::format("torch {}, transformers {}", environment.at("torch").text(),
                                      environment.at("transformers").text());
-  for (const std::string& name : root.at("failed").keys()) {
-    malformed(origin, fmt::format("set '{}' failed when the files were made: {}", name,
-                                  root.at("failed").at(name).text()));
+  for (const auto& [name, why] : root.at("failed").members()) {
+    root.refuse(fmt::format("set '{}' failed when the files were made: {}", name, why.text()));
   }
-  const Node variants = root.at("variants");
-  for (const std::string& name : variants.keys())
-    manifest.variants.push_back(parse_variant(name, variants.at(name)));
-  if (manifest.variants.empty()) malformed(origin, "variants is empty: nothing to verify");
+  for (const auto& [name, variant] : root.at("variants").members())
+    manifest.variants.push_back(parse_variant(name, variant));
+  std::ranges::sort(manifest.variants, {}, &GoldenVariant::name);
+  if (manifest.variants.empty()) root.refuse("variants is empty: nothing to verify");
   return manifest;
 }
 

@@ -3,20 +3,18 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "core/text.hpp"
 #include "mla/device.hpp"
 #include "mla/error.hpp"
+#include "model/json_node.hpp"
 
 namespace mla::verify {
 namespace {
-
-using Json = nlohmann::json;
 
 struct Key {
   const char* name;
@@ -27,26 +25,19 @@ constexpr Key kKeys[] = {{"sigmas", &Limits::sigmas},         {"score_units", &L
                          {"bias_floor", &Limits::bias_floor}, {"bias_sigmas", &Limits::bias_sigmas}};
 constexpr const char* kSamples = "bias_samples";
 
-[[noreturn]] void refuse(std::string_view origin, const std::string& sentence) {
-  throw Error(ErrorCode::kParse, fmt::format("{}: {}", origin, sentence));
-}
-
-double number(const Json& json, const char* key, std::string_view origin) {
-  const auto it = json.find(key);
-  if (it == json.end()) refuse(origin, fmt::format("'{}' is missing", key));
-  if (!it->is_number()) refuse(origin, fmt::format("'{}' is no number", key));
-  const auto value = it->get<double>();
-  if (!(value > 0 && value < 1e6))
-    refuse(origin, fmt::format("'{}' is {}, but must lie in 0..1e6", key, value));
+double number(const json::Node& root, const char* key) {
+  const json::Node node = root.at(key);
+  const double value = node.number();
+  if (!(value > 0 && value < 1e6)) node.refuse(fmt::format("is {}, but must lie in 0..1e6", value));
   return value;
 }
 
-void refuse_unknown(const Json& json, std::string_view origin) {
+void refuse_unknown(const json::Node& root) {
   std::vector<std::string> known{"$schema", "schema_version", kSamples};
   for (const Key& key : kKeys) known.emplace_back(key.name);
-  for (const auto& [name, value] : json.items()) {
+  for (const auto& [name, value] : root.members()) {
     if (std::find(known.begin(), known.end(), name) == known.end())
-      throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is unknown", origin, name),
+      throw Error(ErrorCode::kParse, fmt::format("{}: '{}' is unknown", root.where(), name),
                   text::suggestion(name, known));
   }
 }
@@ -66,21 +57,13 @@ Limits read_limits() {
 }  // namespace
 
 Limits parse_limits(std::string_view text, std::string_view origin) {
-  Json json;
-  try {
-    json = Json::parse(text);
-  } catch (const Json::exception& e) {
-    refuse(origin, fmt::format("not valid JSON: {}", e.what()));
-  }
-  if (!json.is_object()) refuse(origin, "must be one JSON object");
-  refuse_unknown(json, origin);
-  if (number(json, "schema_version", origin) != 1) refuse(origin, "schema_version must be 1");
+  const json::Value value = json::parse(text, origin);
+  const json::Node root(value, origin);
+  refuse_unknown(root);
+  if (root.at("schema_version").count(0, 1 << 20) != 1) root.at("schema_version").refuse("must be 1");
   Limits limits;
-  for (const Key& key : kKeys) limits.*key.value = number(json, key.name, origin);
-  const double samples = number(json, kSamples, origin);
-  if (samples < 2 || samples != std::floor(samples))
-    refuse(origin, fmt::format("'{}' must be a whole number >= 2", kSamples));
-  limits.bias_samples = static_cast<int>(samples);
+  for (const Key& key : kKeys) limits.*key.value = number(root, key.name);
+  limits.bias_samples = static_cast<int>(root.at(kSamples).count(2, 1'000'000));
   return limits;
 }
 
