@@ -276,7 +276,7 @@ TEST(PlanSearch, FewestGpusOfAllLayoutsAreThoseOfACount) {
     std::optional<MemoryPlan> counted;
     for (int gpus = 1; !counted && gpus <= 512; ++gpus) {
       for (MemoryPlan& plan :
-           rank_layouts(c.model, request, possible_layouts(c.model, request.engine, gpus, space))) {
+           rank_layouts(c.model, request, possible_layouts(c.model, request, gpus, space))) {
         if (plan.fits && !counted) counted = std::move(plan);
       }
     }
@@ -304,14 +304,15 @@ TEST(PlanSearch, TheLargestContextIsTheLargest) {
 TEST(PlanSearch, TheFewestGpusAreTheFewest) {
   PlanRequest request = on_h200({}, 131072);
   request.concurrency = 64;
-  const auto answer = fewest_gpus(test::deepseek_v3(), request);
+  const LayoutSpace replicas{.tp = 1, .pp = 1, .dcp = 1};
+  const auto answer = fewest_gpus(test::deepseek_v3(), request, replicas);
   ASSERT_TRUE(answer.has_value());
   EXPECT_GE(answer->plan.sequences, 64);
   request.layout.dp = answer->layout.dp - 1;
   request.layout.ep = default_expert_ranks(test::deepseek_v3(), request.layout);
   EXPECT_LT(plan_memory(test::deepseek_v3(), request).sequences, 64);
   PlanRequest never = test::logged_budget("vllm", gib(0.1), 131072);
-  EXPECT_FALSE(fewest_gpus(test::deepseek_v3(), never, 64).has_value());
+  EXPECT_FALSE(fewest_gpus(test::deepseek_v3(), never, replicas, 64).has_value());
 }
 
 TEST(PlanSearch, TheSmallestUtilizationIsTheSmallest) {
