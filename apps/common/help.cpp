@@ -82,9 +82,11 @@ void append_common(std::string& out, const CommandInfo& command, std::size_t wid
     for (const OptionInfo& option : sub.options) {
       const auto same = [&](const OptionInfo& other) { return other.long_names == option.long_names; };
       const auto has = [&](const CommandInfo& one) {
-        return std::ranges::any_of(one.options, [&](const OptionInfo& other) { return other.often && same(other); });
+        return std::ranges::any_of(one.options,
+                                   [&](const OptionInfo& other) { return other.often && same(other); });
       };
-      if (!option.often || option.long_names.empty() || std::ranges::count_if(command.commands, has) < kCommands ||
+      if (!option.often || option.long_names.empty() ||
+          std::ranges::count_if(command.commands, has) < kCommands ||
           std::ranges::any_of(seen, [&](const OptionInfo* other) { return same(*other); })) {
         continue;
       }

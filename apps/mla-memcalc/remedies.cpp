@@ -115,8 +115,7 @@ class Remedies {
   /// The same GPUs in a layout that the flags exclude.
   void offer_layout() {
     if (!question_.layout_given || solved_for_ == "gpus" || budget_a_stage()) return;
-    const std::vector<Layout> all =
-        possible_layouts(question_.model, request_, question_.gpus, free_space());
+    const std::vector<Layout> all = possible_layouts(question_.model, request_, question_.gpus, free_space());
     if (all.empty() || !holds(request_, all)) return;
     offer(fmt::format("layout {}", to_text(best_layout(question_.model, request_, all))));
   }
@@ -128,7 +127,9 @@ class Remedies {
         offer(fmt::format("layout {}", to_text(answer->layout)));
       return;
     }
-    const auto answer = fewest_whole_gpus(question_.model, request_, question_.space);
+    auto answer = fewest_whole_gpus(question_.model, request_, question_.space);
+    if (!answer && question_.layout_given && !budget_a_stage())
+      answer = fewest_whole_gpus(question_.model, request_, free_space());
     if (answer && answer->layout.gpus() != question_.gpus)
       offer(fmt::format("--gpus {} ({})", answer->layout.gpus(), to_text(answer->layout)));
     if (plan_.binding == Binding::kBatch || request_.concurrency <= request_.max_sequences) return;

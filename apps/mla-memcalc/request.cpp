@@ -40,8 +40,11 @@ int size_of_flag(const std::string& text, const char* flag, int low = 1) {
 }
 
 std::optional<std::int64_t> bytes_of(const std::string& text, const char* flag) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
   if (text.empty()) return std::nullopt;
-  return spec::parse_size(text, flag);
+  const std::int64_t bytes = spec::parse_size(text, flag);
+  if (bytes > kMost) refuse(fmt::format("{} is {}; it must be 0 to 1024TiB", flag, text));
+  return bytes;
 }
 
 /// "0.9" or "90%".
@@ -237,12 +240,12 @@ void read_hardware(Question& question, const RequestOptions& options) {
     question.request.gpu_memory_bytes = device.memory_bytes;
   }
   if (!options.gpu_memory.empty()) {
-    question.request.gpu_memory_bytes = spec::parse_size(options.gpu_memory, "--gpu-memory");
+    question.request.gpu_memory_bytes = *bytes_of(options.gpu_memory, "--gpu-memory");
     if (question.request.gpu_memory_bytes < 1) refuse("--gpu-memory must be more than 0 bytes");
-    question.gpu_title = fmt::format("{} with {} (--gpu-memory)", without_memory(question.gpu_title),
-                                     options.gpu_memory);
-    question.request.gpu_name = fmt::format("{}{}--gpu-memory {}", options.gpu, options.gpu.empty() ? "" : " ",
-                                            options.gpu_memory);
+    question.gpu_title =
+        fmt::format("{} with {} (--gpu-memory)", without_memory(question.gpu_title), options.gpu_memory);
+    question.request.gpu_name =
+        fmt::format("{}{}--gpu-memory {}", options.gpu, options.gpu.empty() ? "" : " ", options.gpu_memory);
   }
 }
 

@@ -22,7 +22,8 @@ struct Question {
   int gpus_per_node = 8;
   capacity::PlanRequest request;  ///< its layout is set only if `layout_given`
   bool layout_given = false;      ///< by --attention tp|dp or any of --tp --dp --pp --dcp --ep
-  capacity::LayoutSpace space;    ///< where layouts are looked for: with what these flags give, whatever --gpus is
+  capacity::LayoutSpace
+      space;  ///< where layouts are looked for: with what these flags give, whatever --gpus is
 };
 
 /// Reads models, GPUs and values. Throws mla::Error naming the flag and what is allowed, or saying why_not.

@@ -61,16 +61,14 @@ std::int64_t latent_copies(const Question& question, const capacity::Layout& lay
 
 report::Table plans_table(const std::vector<capacity::MemoryPlan>& plans,
                           const std::vector<std::size_t>& rows) {
-  report::Table table{.name = "layouts",
-                      .title = "Layouts: GiB and bytes are those of one GPU",
-                      .columns = {},
-                      .rows = {}};
+  report::Table table{
+      .name = "layouts", .title = "Layouts: GiB and bytes are those of one GPU", .columns = {}, .rows = {}};
   table.columns = {
       {.key = "layout", .title = "layout"},
       {.key = "sequences", .title = "sequences", .thousands = true},
-      {.key = "at_once", .title = "at once", .thousands = true},
       {.key = "replicas", .title = "replicas"},
       {.key = "sequences_per_replica", .title = "a replica", .thousands = true},
+      {.key = "at_once", .title = "at once", .thousands = true},
       {.key = "longest_context", .title = "longest", .thousands = true},
       {.key = "weights_gib_per_gpu", .title = "weights GiB"},
       {.key = "cache_gib_per_gpu", .title = "cache GiB"},
@@ -80,8 +78,8 @@ report::Table plans_table(const std::vector<capacity::MemoryPlan>& plans,
   for (const std::size_t row : rows) {
     const capacity::MemoryPlan& plan = plans[row];
     const capacity::StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
-    table.rows.push_back({to_text(plan.layout), plan.sequences, plan.at_once, plan.replicas,
-                          plan.sequences_per_replica, plan.longest_context, to_gib(static_cast<double>(stage.weight_bytes)),
+    table.rows.push_back({to_text(plan.layout), plan.sequences, plan.replicas, plan.sequences_per_replica,
+                          plan.at_once, plan.longest_context, to_gib(static_cast<double>(stage.weight_bytes)),
                           to_gib(static_cast<double>(stage.cache_budget)),
                           bytes_cell(plan.cache_bytes_per_token), std::string(name_of(plan.binding)),
                           plan.fits});

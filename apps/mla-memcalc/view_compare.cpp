@@ -43,8 +43,9 @@ std::string headline(const Question& question, const std::vector<MemoryPlan>& pl
   if (best.sequences == 0) return fmt::format("{}: no layout holds one sequence", where);
   const bool capped =
       std::ranges::any_of(plans, [](const MemoryPlan& plan) { return plan.at_once < plan.sequences; });
-  const std::string holds =
-      best.at_once < best.sequences ? fmt::format("it holds {}, ", report::with_thousands(best.sequences)) : "";
+  const std::string holds = best.at_once < best.sequences
+                                ? fmt::format("it holds {}, ", report::with_thousands(best.sequences))
+                                : "";
   const std::string most =
       capped ? fmt::format("{} runs most at once, {} ({}--max-seqs is {} a replica)", to_text(best.layout),
                            counted(best.at_once, "sequence"), holds,
@@ -114,7 +115,8 @@ Answer compare_answer(const Options& options) {
                     counted(static_cast<std::int64_t>(plans.size() - rows.size()), "more layout")));
   }
   document.notes.emplace_back(
-      "most sequences at once first; speed is another question: more replicas read more weights a token, dcp and tp "
+      "most sequences at once first; speed is another question: more replicas read more weights a token, dcp "
+      "and tp "
       "talk more");
   if (draws(options)) document.figure = compare_figure(question, plans, rows);
   if (options.formulas) document.tables.push_back(formulas_table(all_lines(plans.front())));

@@ -74,15 +74,16 @@ std::string left_out(const LengthReport& report, std::int64_t context) {
 std::string headline(const LengthReport& report, std::int64_t replicas, std::int64_t context) {
   const std::string out = left_out(report, context);
   if (report.served == 0)
-    return fmt::format("real lengths: none of {} can be served: {}", counted(report.requests, "request"), out);
+    return fmt::format("real lengths: none of {} can be served: {}", counted(report.requests, "request"),
+                       out);
   const std::string requests = out.empty() ? counted(report.served, "request")
                                            : fmt::format("{} of {}", report::with_thousands(report.served),
                                                          counted(report.requests, "request"));
-  std::string text = fmt::format(
-      "real lengths ({}, mean {} tokens): about {} at once, {} with 99 % certainty", requests,
-      report::with_thousands(std::llround(report.mean)),
-      report::with_thousands(report.at_once(report.expected) * replicas),
-      report::with_thousands(report.at_once(static_cast<double>(report.certain)) * replicas));
+  std::string text =
+      fmt::format("real lengths ({}, mean {} tokens): about {} at once, {} with 99 % certainty", requests,
+                  report::with_thousands(std::llround(report.mean)),
+                  report::with_thousands(report.at_once(report.expected) * replicas),
+                  report::with_thousands(report.at_once(static_cast<double>(report.certain)) * replicas));
   if (report.expected > static_cast<double>(report.most)) {
     text += fmt::format("; as many as --max-seqs lets run, {} fit",
                         report::with_thousands(static_cast<std::int64_t>(report.expected) * replicas));

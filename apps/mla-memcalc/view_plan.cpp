@@ -162,8 +162,7 @@ report::Table memory_table(const Question& question, const MemoryPlan& plan) {
     } else if (line.key == "cache.budget") {
       add(line.title, line.formula, [](const StagePlan& stage) { return stage.cache_budget; });
     } else if (line.key.starts_with("runtime.")) {
-      add(line.title, line.source,
-          [&](const StagePlan& stage) { return runtime_part(stage, line.key); });
+      add(line.title, line.source, [&](const StagePlan& stage) { return runtime_part(stage, line.key); });
     }
   }
   return table;

@@ -53,7 +53,8 @@ std::string why_none(const Question& question, const MemoryPlan& plan) {
   const std::int64_t most = question.request.max_sequences;
   if (question.request.engine.pools != capacity::PoolKind::kCells && wanted > most * plan.replicas)
     return fmt::format(": {} at most {} at once (--max-seqs)",
-                       plan.replicas > 1 ? "a replica runs" : "the engine runs", report::with_thousands(most));
+                       plan.replicas > 1 ? "a replica runs" : "the engine runs",
+                       report::with_thousands(most));
   return {};
 }
 
@@ -135,8 +136,7 @@ std::string layout_flags(const RequestOptions& asked) {
 
 /// The number of GPUs that nobody sells or that fills no node, in whole nodes.
 std::string in_whole_nodes(const Question& question, const capacity::GpuAnswer& least) {
-  const auto whole =
-      capacity::fewest_whole_gpus(question.model, question.request, question.space, kMostGpus);
+  const auto whole = capacity::fewest_whole_gpus(question.model, question.request, question.space, kMostGpus);
   if (!whole || whole->layout.gpus() == least.layout.gpus()) return {};
   return fmt::format("{}: {} ({}), which hold {}",
                      whole->layout.gpus() < question.gpus_per_node
@@ -169,7 +169,8 @@ std::string with_fewer(const Question& question, const capacity::GpuAnswer& leas
 void check_layout_flags(const Question& question, const std::string& flags) {
   const capacity::LayoutSpace& space = question.space;
   if (space.tp || space.dcp.value_or(1) == 1) {
-    capacity::Layout one{.tp = space.tp.value_or(1), .pp = space.pp.value_or(1), .dcp = space.dcp.value_or(1)};
+    capacity::Layout one{
+        .tp = space.tp.value_or(1), .pp = space.pp.value_or(1), .dcp = space.dcp.value_or(1)};
     one.stage_layers = space.stage_layers;
     validate(one, question.model, question.request.engine);
   }
@@ -207,8 +208,7 @@ Solution solve_gpus(const Question& question, const std::string& flags) {
             answer->layout.gpus(), std::move(answer->plan), std::move(more)};
   }
   Question asked = question;
-  const auto nearest =
-      capacity::nearest_layout(question.model, question.request, question.space, kMostGpus);
+  const auto nearest = capacity::nearest_layout(question.model, question.request, question.space, kMostGpus);
   if (!nearest) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("no layout of up to {} GPUs suits {} on {}", report::with_thousands(kMostGpus),
@@ -218,15 +218,15 @@ Solution solve_gpus(const Question& question, const std::string& flags) {
   asked.gpus = static_cast<int>(nearest->gpus());
   MemoryPlan plan = plan_memory(question.model, asked.request);
   std::string ways = remedies(asked, plan, "gpus");
-  return {false,
-          fmt::format("{}: no number up to {} of {} holds {}{}{}; the nearest, {}, holds {}{}",
-                      question.model.title, report::with_thousands(kMostGpus), question.gpu_title, tokens,
-                      with,
-                      question.request.engine.replicas
-                          ? ""
-                          : fmt::format(" in one {}, which has no replicas", question.request.engine.name),
-                      to_text(*nearest), report::with_thousands(plan.sequences), why_none(question, plan)),
-          Cell(), std::move(plan), std::move(ways)};
+  return {
+      false,
+      fmt::format("{}: no number up to {} of {} holds {}{}{}; the nearest, {}, holds {}{}",
+                  question.model.title, report::with_thousands(kMostGpus), question.gpu_title, tokens, with,
+                  question.request.engine.replicas
+                      ? ""
+                      : fmt::format(" in one {}, which has no replicas", question.request.engine.name),
+                  to_text(*nearest), report::with_thousands(plan.sequences), why_none(question, plan)),
+      Cell(), std::move(plan), std::move(ways)};
 }
 
 Solution solve_utilization(const Question& question) {

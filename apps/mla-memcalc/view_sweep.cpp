@@ -21,7 +21,7 @@ using report::Cell;
 
 constexpr std::size_t kMostPoints = 100'000;
 constexpr std::size_t kFitsColumn = 6;
-constexpr std::size_t kBeyondColumn = 7;
+constexpr std::size_t kBeyondColumn = 17;
 
 report::Table empty_table() {
   report::Table table{
@@ -34,17 +34,17 @@ report::Table empty_table() {
       {.key = "cache_format", .title = "cache"},
       {.key = "context", .title = "context", .thousands = true},
       {.key = "fits", .title = "fits"},
-      {.key = "beyond_model_maximum", .title = "beyond maximum"},
       {.key = "sequences", .title = "sequences", .thousands = true},
-      {.key = "at_once", .title = "at once", .thousands = true},
       {.key = "sequences_per_replica", .title = "a replica", .thousands = true},
       {.key = "replicas", .title = "replicas"},
+      {.key = "at_once", .title = "at once", .thousands = true},
       {.key = "tokens", .title = "tokens", .thousands = true},
       {.key = "longest_context", .title = "longest", .thousands = true},
       {.key = "bytes_per_token_per_gpu", .title = "B a token", .precision = 1, .thousands = true},
       {.key = "weights_gib_per_gpu", .title = "weights GiB"},
       {.key = "cache_gib_per_gpu", .title = "cache GiB"},
       {.key = "limited_by", .title = "limited by"},
+      {.key = "beyond_model_maximum", .title = "beyond maximum"},
       {.key = "why_not", .title = "why not"}};
   return table;
 }
@@ -57,10 +57,11 @@ void add_plan(report::Table& table, const Question& question, const MemoryPlan& 
   const capacity::StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
   table.rows.push_back(
       {question.model.name, question.request.gpu_name, plan.layout.gpus(), to_text(plan.layout),
-       std::string(question.request.cache.name), plan.context, plan.fits, beyond(question), plan.sequences,
-       plan.at_once, plan.sequences_per_replica, plan.replicas, plan.sequences * plan.context, plan.longest_context,
-       bytes_cell(plan.cache_bytes_per_token), to_gib(static_cast<double>(stage.weight_bytes)),
-       to_gib(static_cast<double>(stage.cache_budget)), std::string(name_of(plan.binding)), Cell()});
+       std::string(question.request.cache.name), plan.context, plan.fits, plan.sequences,
+       plan.sequences_per_replica, plan.replicas, plan.at_once, plan.sequences * plan.context,
+       plan.longest_context, bytes_cell(plan.cache_bytes_per_token),
+       to_gib(static_cast<double>(stage.weight_bytes)), to_gib(static_cast<double>(stage.cache_budget)),
+       std::string(name_of(plan.binding)), beyond(question), Cell()});
 }
 
 /// A point that cannot be is a row too, with the rule that forbids it.
@@ -160,8 +161,8 @@ std::string headline(const report::Table& table) {
     impossible += std::holds_alternative<std::monostate>(row.back()) ? 0 : 1;
   }
   const auto all = std::ssize(table.rows);
-  return fmt::format("{}: {} fit, {} not, {} impossible{}", counted(all, "plan"), fit,
-                     all - fit - impossible, impossible,
+  return fmt::format("{}: {} fit, {} not, {} impossible{}", counted(all, "plan"), fit, all - fit - impossible,
+                     impossible,
                      beyond > 0 ? fmt::format("; {} beyond the model's own maximum", beyond) : "");
 }
 

@@ -15,10 +15,10 @@ namespace mla::capacity {
 [[nodiscard]] MLA_EXPORT int default_expert_ranks(const ModelConfig& model, const Layout& layout);
 
 struct LayoutSpace {
-  int gpus_per_node = 8;         ///< tp stays inside a node
-  bool pipeline = true;          ///< pp > 1 too
-  bool context_parallel = true;  ///< dcp > 1 too
-  bool split_heads = false;      ///< tp even of an engine that spreads layers
+  int gpus_per_node = 8;                             ///< tp stays inside a node
+  bool pipeline = true;                              ///< pp > 1 too
+  bool context_parallel = true;                      ///< dcp > 1 too
+  bool split_heads = false;                          ///< tp even of an engine that spreads layers
   std::optional<int> tp{}, dp{}, pp{}, dcp{}, ep{};  ///< those given: only layouts with just them
   std::vector<int> stage_layers{};                   ///< those of `pp`, where they are given
 };

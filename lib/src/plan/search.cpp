@@ -173,8 +173,7 @@ std::optional<Layout> nearest_layout(const ModelConfig& model, const PlanRequest
   for (const Layout& shape : shapes_by_size(model, request, space, limit)) {
     const std::vector<int> counts =
         replica_counts(model, request, shape, space, limit / (shape.tp * shape.pp));
-    if (!counts.empty())
-      largest.push_back(with_replicas(shape, counts.back(), model, request.engine, space));
+    if (!counts.empty()) largest.push_back(with_replicas(shape, counts.back(), model, request.engine, space));
   }
   if (largest.empty()) return std::nullopt;
   return best_layout(model, request, largest);

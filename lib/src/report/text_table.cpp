@@ -124,9 +124,7 @@ std::size_t screen_lines(std::string_view text, const RenderOptions& options) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
     const auto line = text.substr(at, end - at);
     const std::size_t width = display_width(line) - (options.color ? escapes(line) : 0);
-    lines += options.width == 0 || width == 0
-                 ? 1
-                 : (width - 1) / static_cast<std::size_t>(options.width) + 1;
+    lines += options.width == 0 || width == 0 ? 1 : (width - 1) / static_cast<std::size_t>(options.width) + 1;
     at = end + 1;
   }
   return lines;
