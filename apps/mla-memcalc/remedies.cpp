@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "mla/error.hpp"
 #include "plan/search.hpp"
 #include "view.hpp"
 
@@ -70,7 +71,11 @@ class Remedies {
     const bool ggml = request_.engine.pools == capacity::PoolKind::kCells;
     const char* smaller = ggml ? "q8_0" : "fp8";
     request_.cache = capacity::find_kv_format(smaller);
-    offer_context(fmt::format("--cache {}", smaller));
+    try {
+      offer_context(fmt::format("--cache {}", smaller));
+    } catch (const Error& error) {  // no format for this model
+      if (error.code() != ErrorCode::kInvalidArgument) throw;
+    }
     request_.cache = question_.request.cache;
   }
 

@@ -205,6 +205,13 @@ void read_layout(Question& question, const RequestOptions& options) {
                        layout.pp, counted(layout.gpus(), "GPU"), kMostGpus));
   }
   if (options.gpus.empty()) question.gpus = static_cast<int>(layout.gpus());
+  const int fixed = (options.tp.empty() ? 1 : layout.tp) * (options.dp.empty() ? 1 : layout.dp) * layout.pp;
+  if (question.gpus > fixed && question.gpus % fixed != 0) {
+    refuse(fmt::format("--gpus {} cannot be split: the layout given takes them by {} (tp {} x dp {} x pp {})",
+                       question.gpus, fixed, options.tp.empty() ? 1 : layout.tp,
+                       options.dp.empty() ? 1 : layout.dp, layout.pp),
+           "leave --gpus out, or choose sizes that divide it");
+  }
   if (layout.gpus() != question.gpus) {
     refuse(fmt::format("tp {} x dp {} x pp {} are {}, but --gpus is {}", layout.tp, layout.dp, layout.pp,
                        counted(layout.gpus(), "GPU"), question.gpus),

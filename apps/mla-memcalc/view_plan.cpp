@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "figures.hpp"
+#include "mla/error.hpp"
 #include "plan/bench_shapes.hpp"
 #include "remedies.hpp"
 #include "spec/bench_spec.hpp"
@@ -251,7 +252,21 @@ void add_facts(report::Document& document, const Question& question, const Memor
 }
 
 /// The spec for mla-bench instead of an answer for people.
-Answer sweep_spec(const Question& question) {
+Answer sweep_spec(const Question& question, const Options& options) {
+  const std::pair<const char*, bool> kOthers[] = {
+      {"--versus", !options.versus.empty()},
+      {"--lengths", !options.lengths.empty()},
+      {"--formulas", options.formulas},
+      {"--plot", !options.plot.empty()},
+      {"--concurrency", question.request.concurrency > 0},
+      {"--output", options.output.format != report::Format::kTable &&
+                       options.output.format != report::Format::kJson}};  // a spec is JSON
+  for (const auto& [flag, given] : kOthers) {
+    if (!given) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--emit-sweep prints a spec and nothing else, but {} is given", flag),
+                "leave one of them out");
+  }
   Answer answer;
   const capacity::BenchShapes shapes = capacity::bench_shapes(question.model, question.request);
   if (shapes.shapes.empty()) {
@@ -272,7 +287,7 @@ Answer sweep_spec(const Question& question) {
 Answer plan_answer(const Options& options) {
   Question question = read_question(options.request);
   question.request.layout = chosen_layout(question);
-  if (options.emit_sweep) return sweep_spec(question);
+  if (options.emit_sweep) return sweep_spec(question, options);
   const MemoryPlan plan = plan_memory(question.model, question.request);
   Answer answer;
   answer.fits = plan.fits;

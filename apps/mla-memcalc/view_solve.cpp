@@ -46,16 +46,13 @@ std::string at_layout(const Question& question, const capacity::Layout& layout) 
   return fmt::format("{} ({})", setting(question), to_text(layout));
 }
 
-/// ", the weights alone do not fit" or what else the plan says; empty where the cache is too small.
+/// ": the weights alone do not fit" or what else the plan says; empty where the cache is too small.
 std::string why_none(const Question& question, const MemoryPlan& plan) {
-  const std::int64_t wanted = std::max<std::int64_t>(1, question.request.concurrency);
   if (plan.binding == capacity::Binding::kWeights) return ": the weights alone do not fit";
-  const std::int64_t most = question.request.max_sequences;
-  if (question.request.engine.pools != capacity::PoolKind::kCells && wanted > most * plan.replicas)
-    return fmt::format(": {} at most {} at once (--max-seqs)",
-                       plan.replicas > 1 ? "a replica runs" : "the engine runs",
-                       report::with_thousands(most));
-  return {};
+  if (plan.at_once == plan.sequences) return {};
+  return fmt::format(": {} at most {} at once (--max-seqs)",
+                     plan.replicas > 1 ? "a replica runs" : "the engine runs",
+                     report::with_thousands(question.request.max_sequences));
 }
 
 /// The question as if --max-seqs were no limit.

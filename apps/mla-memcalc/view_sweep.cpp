@@ -86,8 +86,13 @@ class Layouts {
   /// Without `counted` a layout that is named says how many GPUs there are.
   Layouts(const std::string& text, bool counted) : text_(text), counted_(counted) {
     if (text == "auto" || text == "all") return;
-    for (const std::string& word : spec::parse_words(text, "--layout"))
+    for (const std::string& word : spec::parse_words(text, "--layout")) {
+      if (word == "auto" || word == "all") {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("--layout {} stands alone, not in a list", word));
+      }
       named_.emplace_back(word, capacity::parse_layout(word));
+    }
   }
 
   /// Appends rows, and to `warnings` what holds of a layout alone.

@@ -173,7 +173,7 @@ TEST_F(MemcalcErrors, Gpus) {
 
 TEST_F(MemcalcErrors, Layouts) {
   expect_plan({"--attention", "mixed"}, {"'mixed'", "auto, tp and dp"});
-  expect_plan({"--tp", "3"}, {"tp 3", "--gpus is 8"});
+  expect_plan({"--tp", "3"}, {"--gpus 8 cannot be split", "by 3 (tp 3 x dp 1 x pp 1)"});
   expect({"plan", "deepseek-v3", "--gpu", "h200", "--tp", "3"}, 2, {"tp 3", "128 attention heads"});
   expect({"plan", "llama-3.1-70b", "--gpu", "h200", "--tp", "3"}, 2, {"tp 3", "64 attention heads"});
   expect({"plan", "gemma-3-27b", "--gpu", "h200", "--tp", "2", "--dcp", "2"}, 2, {"dcp 2", "window"});

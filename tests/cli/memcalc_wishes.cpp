@@ -133,6 +133,20 @@ TEST_F(MemcalcWishes, LayoutsThatEnginesRefuseAreNotChosen) {
                "engines refuse");
 }
 
+TEST_F(MemcalcWishes, FlagsThatCannotStandTogether) {
+  const Args plan{"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8"};
+  refused(with(plan, {"--pp", "3"}),
+          {"--gpus 8 cannot be split: the layout given takes them by 3 (tp 1 x dp 1 x pp 3)"});
+  refused(with(plan, {"--tp", "3"}), {"takes them by 3 (tp 3 x dp 1 x pp 1)"});
+  for (const Args& other : {Args{"--versus", "mha"}, Args{"--lengths", "trace.csv"}, Args{"--formulas"},
+                            Args{"--plot", "x.svg"}, Args{"--concurrency", "4"}, Args{"--output", "csv"}}) {
+    refused(with(with(plan, {"--emit-sweep"}), other),
+            {"--emit-sweep prints a spec and nothing else, but " + other.front() + " is given"});
+  }
+  EXPECT_EQ(memcalc(with(plan, {"--emit-sweep", "-o", "json"})).exit_code, 0) << "that is what it prints";
+  refused({"sweep", "deepseek-v3", "--gpu", "h200", "--layout", "tp8,all"}, {"--layout all stands alone"});
+}
+
 TEST_F(MemcalcWishes, ALayoutNamedInASweepSaysHowManyGpus) {
   const Json rows =
       json_of({"sweep", "deepseek-v3", "--gpu", "h200", "--layout", "tp8,dp16", "--context", "8k"})
@@ -286,6 +300,15 @@ TEST_F(MemcalcWishes, AFailedSolveShowsWhatPlanShowsAndWhatHelps) {
     expect_has(ways, "--gpus 16 (");
   }
   expect_has(said(with(with({"compare"}, small), {}), 1).at(1), "--gpus 16 (");
+}
+
+TEST_F(MemcalcWishes, ARemedyThatTheModelCannotHaveIsNotOffered) {
+  // DeepSeek-V4's entries have no layout in q8_0, what llama.cpp would be offered.
+  const std::vector<std::string> hint =
+      said({"plan", "deepseek-v4-flash", "--gpu", "b200", "--engine", "llama.cpp", "--weights", "q4_k_m",
+            "--context", "33333", "--concurrency", "100"},
+           1);
+  expect_has(hint.at(1), "100 sequences fit with:  --gpus ");
 }
 
 TEST_F(MemcalcWishes, EveryRemedyHelps) {
