@@ -227,7 +227,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
               {"mla-memcalc solve deepseek-v3 --gpu h200 --gpus 8 --concurrency 64 --for context",
                "mla-memcalc solve deepseek-v3 --gpu h200 --context 128k --concurrency 64 --for gpus"});
   cli::often(text(solve, "--for", options.unknown, "context|concurrency|gpus|utilization", "Question",
-                  "What is wanted"));
+                  "What is wanted; its own flag is not looked at, all others hold"));
   add_planning(solve, options);
 
   CLI::App& compare =

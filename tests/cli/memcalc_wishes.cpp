@@ -391,6 +391,13 @@ TEST_F(MemcalcWishes, AnotherMemoryIsAnotherGpu) {
           {"--kv-memory 100GiB is more than the 80.0 GiB of a GPU"});
 }
 
+TEST_F(MemcalcWishes, ABudgetThatCannotStandBesideTheWeightsIsDoubted) {
+  // 626.9 GiB of weights on one GPU; an eighth of them and 20 GiB fit 139.8 GiB.
+  const Args plan{"plan", "deepseek-v3", "--gpu", "h200", "--kv-memory", "20GiB", "--context", "32k"};
+  expect_has(out_of(plan), "and the cache budget given (20.00 GiB) are more than the 139.81 GiB of a GPU");
+  expect_lacks(out_of(with(plan, {"--gpus", "8", "--attention", "tp"})), "cache budget given");
+}
+
 TEST_F(MemcalcWishes, TheShortHelpNamesTheFlagsUsedMost) {
   const std::string help = out_of({"-h"});
   for (const char* flag : {"--gpu GPU", "--gpus COUNT", "--context COUNT", "--concurrency COUNT",

@@ -162,6 +162,19 @@ void beyond_positions(Warnings& out, const ModelConfig& model, const PlanRequest
       num(request.context), num(model.max_position), model.name));
 }
 
+/// A budget that cannot stand beside such weights is from another set-up.
+void budget_beside_weights(Warnings& out, const PlanRequest& request, const MemoryPlan& plan) {
+  if (request.cache_bytes.empty() || plan.stages.empty()) return;
+  for (const StagePlan& stage : plan.stages) {
+    if (plus(stage.weight_bytes, stage.cache_budget) <= request.gpu_memory_bytes) continue;
+    out.push_back(fmt::format(
+        "weights ({}) and the cache budget given ({}) are more than the {} of a GPU: the budget is of another "
+        "layout, or the weights are smaller than counted",
+        gib(stage.weight_bytes), gib(stage.cache_budget), gib(request.gpu_memory_bytes)));
+    return;
+  }
+}
+
 /// What model, engine and formats bring along, whatever the layout and the context are.
 void in_any_plan(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
   out.insert(out.end(), model.warnings.begin(), model.warnings.end());
@@ -188,6 +201,7 @@ std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanReque
                                        const MemoryPlan& plan) {
   Warnings out;
   beyond_positions(out, model, request);
+  budget_beside_weights(out, request, plan);
   latent_replicated(out, model, request);
   kv_heads_replicated(out, model, request.layout);
   heads_in_row_split(out, request);

@@ -153,8 +153,10 @@ std::string render_text(const Document& document, const RenderOptions& options) 
   if (!document.notes.empty()) blank();
   for (const std::string& note : document.notes) out += note + '\n';
   const auto height = static_cast<std::size_t>(options.height);
-  if (height > 0 && !document.headline.empty() && screen_lines(out, options) >= height)
-    out += '\n' + bold(document.headline.front(), options.color) + '\n';
+  if (height > 0 && !document.headline.empty() && screen_lines(out, options) >= height) {
+    blank();
+    for (const std::string& line : document.headline) out += bold(line, options.color) + '\n';
+  }
   return out.empty() ? "\n" : out;
 }
 
