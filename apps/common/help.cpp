@@ -73,12 +73,37 @@ void append_options(std::string& out, const CommandInfo& command, bool everythin
   }
 }
 
+/// What -h shows of a program's commands: options that at least three of them show there.
+void append_common(std::string& out, const CommandInfo& command, std::size_t width) {
+  constexpr std::ptrdiff_t kCommands = 3;
+  std::vector<const OptionInfo*> seen;
+  std::string entries;
+  for (const CommandInfo& sub : command.commands) {
+    for (const OptionInfo& option : sub.options) {
+      const auto same = [&](const OptionInfo& other) { return other.long_names == option.long_names; };
+      const auto has = [&](const CommandInfo& one) {
+        return std::ranges::any_of(one.options,
+                                   [&](const OptionInfo& other) { return other.often && same(other); });
+      };
+      if (!option.often || option.long_names.empty() ||
+          std::ranges::count_if(command.commands, has) < kCommands ||
+          std::ranges::any_of(seen, [&](const OptionInfo* other) { return same(*other); })) {
+        continue;
+      }
+      seen.push_back(&option);
+      entries += entry(option_label(option), description_of(option), width);
+    }
+  }
+  if (!entries.empty()) out += "\nmost used options of the commands:\n" + entries;
+}
+
 void append_command(std::string& out, const CommandInfo& command, bool everything, std::size_t width) {
   out +=
       fmt::format("{}\n\nusage: {}\n", wrap(fmt::format("{}: {}", command.path, command.summary), 0, width),
                   usage_line(command));
   if (!command.commands.empty()) out += "\ncommands:\n";
   for (const CommandInfo& sub : command.commands) out += entry(sub.name, sub.summary, width);
+  if (!everything) append_common(out, command, width);
   append_options(out, command, everything, width);
   if (!command.examples.empty()) out += "\nexamples:\n";
   for (const std::string& example : command.examples) out += fmt::format("  {}\n", example);

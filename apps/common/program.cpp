@@ -89,10 +89,12 @@ void write_stdout(std::string_view text) {
 
 void print(const report::Document& document, const Output& output) {
   const report::Terminal terminal = report::inspect_terminal(output.color);
-  write_stdout(report::render(document, output.format,
-                              {.width = terminal.stdout_is_tty ? terminal.width : 0,
-                               .color = terminal.color,
-                               .fold_constant_columns = output.fold_constant_columns}));
+  write_stdout(
+      report::render(document, output.format,
+                     {.width = terminal.stdout_is_tty ? terminal.width : 0,
+                      .color = terminal.color,
+                      .fold_constant_columns = output.fold_constant_columns,
+                      .height = terminal.stdout_is_tty && output.repeat_answer ? terminal.height : 0}));
 }
 
 void write_new_file(const std::string& path, std::string_view content) {

@@ -28,6 +28,7 @@ struct Output {
   report::ColorMode color = report::ColorMode::kAuto;
   bool quiet = false;                  ///< no progress
   bool fold_constant_columns = false;  ///< the program's choice, not a flag
+  bool repeat_answer = false;          ///< the program's choice: below what filled the screen
 };
 
 /// Runs `body`, prints an escaping mla::Error as "mla-x: error: sentence" and "hint: ..." on stderr and

@@ -35,6 +35,7 @@ int run(const mla::memcalc::Options& options) {
 int main(int argc, char** argv) {
   return mla::cli::guard("mla-memcalc", [&] {
     mla::memcalc::Options options;
+    options.output.repeat_answer = true;
     const std::optional<int> ended = mla::memcalc::parse_options(argc, argv, options);
     for (int i = 0; i < argc; ++i)
       options.command_line += (i == 0 ? std::string("mla-memcalc") : " " + std::string(argv[i]));

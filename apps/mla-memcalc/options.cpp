@@ -40,7 +40,8 @@ void add_model(CLI::App& app, RequestOptions& request) {
 void add_hardware(CLI::App& app, RequestOptions& request) {
   const char* group = "Hardware";
   cli::often(text(app, "--gpu", request.gpu, "GPU", group, "A name of 'list gpus' or a file"));
-  cli::often(text(app, "--gpus", request.gpus, "COUNT", group, "How many"));
+  cli::often(text(app, "--gpus", request.gpus, "COUNT", group,
+                  "How many; without it as many as the layout takes, or one"));
   text(app, "--gpu-memory", request.gpu_memory, "SIZE", group,
        "Memory of one, instead of the file's: 141GB, 80GiB");
   text(app, "--gpus-per-node", request.gpus_per_node, "COUNT", group,
@@ -78,7 +79,8 @@ void add_cache(CLI::App& app, RequestOptions& request, const char* type = "FORMA
            "vllm, vllm@0.11, vllm@2025-10, sglang, tensorrt-llm, llama.cpp, ik_llama.cpp, lmcache, none"));
   text(app, "--batched-tokens", request.batched_tokens, "COUNT", group, "Tokens of the largest prefill step");
   text(app, "--max-seqs", request.max_sequences, "COUNT", group,
-       "Sequences a replica runs at once, the engine's max_num_seqs: what more fits waits");
+       "Sequences a replica runs at once, the engine's max_num_seqs: what more fits waits, and so "
+       "--concurrency fits no more than these");
   text(app, "--speculative-tokens", request.speculative, "COUNT", group,
        "Tokens drafted at a time; without it one if --mtp is given");
   text(app, "--state-blocks", request.state_blocks, "one|aligned|all", group,
@@ -164,7 +166,7 @@ void add_sweep(CLI::App& app, Options& options) {
   text(app, "--concurrency", request.concurrency, "COUNT", "Workload", "Sequences wanted at once");
   cli::often(
       text(app, "--gpu", request.gpu, "GPUS", "Hardware", "Names of 'list gpus' or files, with commas"));
-  cli::often(text(app, "--gpus", request.gpus, "COUNTS", "Hardware", "How many: 8,16"));
+  cli::often(text(app, "--gpus", request.gpus, "COUNTS", "Hardware", "How many: 8,16; without it one"));
   text(app, "--gpu-memory", request.gpu_memory, "SIZE", "Hardware", "Memory of one, instead of the file's");
   text(app, "--gpus-per-node", request.gpus_per_node, "COUNT", "Hardware", "tp stays inside a node");
   cli::often(text(app, "--layout", options.layouts, "LAYOUTS", "Layout",
@@ -227,7 +229,7 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
               {"mla-memcalc solve deepseek-v3 --gpu h200 --gpus 8 --concurrency 64 --for context",
                "mla-memcalc solve deepseek-v3 --gpu h200 --context 128k --concurrency 64 --for gpus"});
   cli::often(text(solve, "--for", options.unknown, "context|concurrency|gpus|utilization", "Question",
-                  "What is wanted"));
+                  "What is wanted; its own flag is not looked at, all others hold"));
   add_planning(solve, options);
 
   CLI::App& compare =

@@ -15,7 +15,7 @@ enum class Command { kPlan, kSolve, kCompare, kSweep, kSavings, kTable, kExample
 /// Options of every command that plans. Empty: the default of engine or model.
 struct RequestOptions {
   std::string model;
-  std::string gpu, gpu_memory, gpus = "1", gpus_per_node = "8";
+  std::string gpu, gpu_memory, gpus, gpus_per_node = "8";
   std::string attention = "auto", tp, dp, pp, dcp, ep, stages;
   std::string engine = "vllm", cache = "auto", cache_v, block, mla_storage;
   std::string utilization, weights, expert_weights, weight_bytes, activations, graphs, other, cache_bytes;

@@ -40,8 +40,11 @@ int size_of_flag(const std::string& text, const char* flag, int low = 1) {
 }
 
 std::optional<std::int64_t> bytes_of(const std::string& text, const char* flag) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 50;
   if (text.empty()) return std::nullopt;
-  return spec::parse_size(text, flag);
+  const std::int64_t bytes = spec::parse_size(text, flag);
+  if (bytes > kMost) refuse(fmt::format("{} is {}; it must be 0 to 1024TiB", flag, text));
+  return bytes;
 }
 
 /// "0.9" or "90%".
@@ -141,6 +144,23 @@ capacity::StateBlocks state_blocks(const std::string& word) {
          "allowed are one, aligned and all");
 }
 
+/// What the flags fix of a layout when the number of GPUs is open. They mean what they mean for a given number: tp
+/// or dp alone takes all GPUs of a stage, stages and context ranks come only by their flags.
+void read_space(Question& question, const RequestOptions& options) {
+  const capacity::Layout& layout = question.request.layout;
+  capacity::LayoutSpace& space = question.space;
+  const bool attention = options.attention != "auto";
+  space.split_heads = attention || !options.tp.empty() || !options.dcp.empty();
+  space.dcp = layout.dcp;
+  if (options.attention == "tp") space.dp = 1;
+  if (options.attention == "dp") space.tp = 1;
+  if (!options.tp.empty()) space.tp = layout.tp;
+  if (!options.dp.empty()) space.dp = layout.dp;
+  if (attention || layout.pp > 1 || !options.pp.empty()) space.pp = layout.pp;
+  if (!options.ep.empty()) space.ep = layout.ep;
+  space.stage_layers = layout.stage_layers;
+}
+
 void read_layout(Question& question, const RequestOptions& options) {
   capacity::Layout& layout = question.request.layout;
   const bool sizes = !options.tp.empty() || !options.dp.empty() || !options.pp.empty() ||
@@ -150,6 +170,7 @@ void read_layout(Question& question, const RequestOptions& options) {
            "allowed are auto, tp and dp");
   }
   question.layout_given = sizes || options.attention != "auto";
+  question.space.gpus_per_node = question.gpus_per_node;
   if (!question.layout_given) return;
   if (options.attention == "dp" && !options.tp.empty() && size_of_flag(options.tp, "--tp") > 1) {
     refuse(fmt::format("--attention dp keeps whole attention replicas, but --tp {} splits heads", options.tp),
@@ -174,12 +195,23 @@ void read_layout(Question& question, const RequestOptions& options) {
     const bool spread = options.attention == "dp";
     if (question.request.engine.splits_heads || options.attention != "auto" || !options.dcp.empty())
       (spread ? layout.dp : layout.tp) = replicas_and_heads;
-  } else if (options.tp.empty()) {
+  } else if (options.tp.empty() && options.attention != "dp") {
     layout.tp = std::max(1, replicas_and_heads / layout.dp);
-  } else if (options.dp.empty()) {
+  } else if (options.dp.empty() && options.attention != "tp") {
     layout.dp = std::max(1, replicas_and_heads / layout.tp);
   }
-  if (options.gpus == "1" && layout.gpus() > 1) question.gpus = static_cast<int>(layout.gpus());
+  if (layout.gpus() > kMostGpus) {
+    refuse(fmt::format("tp {} x dp {} x pp {} are {}; at most {} are planned for", layout.tp, layout.dp,
+                       layout.pp, counted(layout.gpus(), "GPU"), kMostGpus));
+  }
+  if (options.gpus.empty()) question.gpus = static_cast<int>(layout.gpus());
+  const int fixed = (options.tp.empty() ? 1 : layout.tp) * (options.dp.empty() ? 1 : layout.dp) * layout.pp;
+  if (question.gpus > fixed && question.gpus % fixed != 0) {
+    refuse(fmt::format("--gpus {} cannot be split: the layout given takes them by {} (tp {} x dp {} x pp {})",
+                       question.gpus, fixed, options.tp.empty() ? 1 : layout.tp,
+                       options.dp.empty() ? 1 : layout.dp, layout.pp),
+           "leave --gpus out, or choose sizes that divide it");
+  }
   if (layout.gpus() != question.gpus) {
     refuse(fmt::format("tp {} x dp {} x pp {} are {}, but --gpus is {}", layout.tp, layout.dp, layout.pp,
                        counted(layout.gpus(), "GPU"), question.gpus),
@@ -191,10 +223,18 @@ void read_layout(Question& question, const RequestOptions& options) {
   }
   layout.ep = options.ep.empty() ? capacity::default_expert_ranks(question.model, layout)
                                  : size_of_flag(options.ep, "--ep", 0);
+  read_space(question, options);
+}
+
+/// "NVIDIA H200 SXM 141 GB" without its memory, which is another.
+std::string without_memory(const std::string& title) {
+  if (title.empty()) return "GPU";
+  const std::size_t digits = title.ends_with(" GB") ? title.rfind(' ', title.size() - 4) : std::string::npos;
+  return title.substr(0, digits);
 }
 
 void read_hardware(Question& question, const RequestOptions& options) {
-  question.gpus = size_of_flag(options.gpus, "--gpus");
+  if (!options.gpus.empty()) question.gpus = size_of_flag(options.gpus, "--gpus");
   question.gpus_per_node = size_of_flag(options.gpus_per_node, "--gpus-per-node");
   if (options.gpu.empty() && options.gpu_memory.empty()) {
     refuse("neither --gpu nor --gpu-memory is given",
@@ -207,10 +247,12 @@ void read_hardware(Question& question, const RequestOptions& options) {
     question.request.gpu_memory_bytes = device.memory_bytes;
   }
   if (!options.gpu_memory.empty()) {
-    question.request.gpu_memory_bytes = spec::parse_size(options.gpu_memory, "--gpu-memory");
+    question.request.gpu_memory_bytes = *bytes_of(options.gpu_memory, "--gpu-memory");
     if (question.request.gpu_memory_bytes < 1) refuse("--gpu-memory must be more than 0 bytes");
-    question.request.gpu_name = "of --gpu-memory";
-    if (question.gpu_title.empty()) question.gpu_title = fmt::format("GPU with {}", options.gpu_memory);
+    question.gpu_title =
+        fmt::format("{} with {} (--gpu-memory)", without_memory(question.gpu_title), options.gpu_memory);
+    question.request.gpu_name =
+        fmt::format("{}{}--gpu-memory {}", options.gpu, options.gpu.empty() ? "" : " ", options.gpu_memory);
   }
 }
 
@@ -252,6 +294,11 @@ Question read_question(const RequestOptions& options, ModelConfig model) {
   if (!options.cache_bytes.empty()) {
     for (const std::string& size : spec::parse_words(options.cache_bytes, "--kv-memory")) {
       request.cache_bytes.push_back(spec::parse_size(size, "--kv-memory"));
+      if (request.cache_bytes.back() > request.gpu_memory_bytes) {
+        refuse(fmt::format("--kv-memory {} is more than the {} of a GPU", size,
+                           report::human_gib(static_cast<double>(request.gpu_memory_bytes))),
+               "it is what one GPU keeps for the cache, as its engine logs it");
+      }
     }
   }
   if (!options.block.empty())
@@ -288,14 +335,10 @@ std::int64_t longest_context(const ModelConfig& model) {
   return model.max_position;
 }
 
-capacity::LayoutSpace layout_space(const Question& question) {
-  return {.gpus_per_node = question.gpus_per_node};
-}
-
 std::vector<capacity::Layout> candidate_layouts(const Question& question) {
   if (question.layout_given) return {question.request.layout};
-  const std::vector<capacity::Layout> layouts = capacity::possible_layouts(
-      question.model, question.request.engine, question.gpus, layout_space(question));
+  const std::vector<capacity::Layout> layouts =
+      capacity::possible_layouts(question.model, question.request, question.gpus, question.space);
   if (layouts.empty()) {
     refuse(fmt::format("no split of {} into tp, dp, pp and dcp suits {} on {}", counted(question.gpus, "GPU"),
                        question.model.name, question.request.engine.name),

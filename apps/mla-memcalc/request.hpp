@@ -22,6 +22,8 @@ struct Question {
   int gpus_per_node = 8;
   capacity::PlanRequest request;  ///< its layout is set only if `layout_given`
   bool layout_given = false;      ///< by --attention tp|dp or any of --tp --dp --pp --dcp --ep
+  capacity::LayoutSpace
+      space;  ///< where layouts are looked for: with what these flags give, whatever --gpus is
 };
 
 /// Reads models, GPUs and values. Throws mla::Error naming the flag and what is allowed, or saying why_not.
@@ -35,10 +37,7 @@ struct Question {
 /// --engine with --mla-storage.
 [[nodiscard]] capacity::EngineRules engine_rules(const RequestOptions& options);
 
-/// Where layouts are looked for: tp inside nodes, dp, pp and dcp as model and engine allow.
-[[nodiscard]] capacity::LayoutSpace layout_space(const Question& question);
-
-/// The layout given by flags, or all of layout_space(): what every command looks at.
+/// The layout given by flags, or all of --gpus that engines would load: what every command looks at.
 [[nodiscard]] std::vector<capacity::Layout> candidate_layouts(const Question& question);
 
 /// The one of candidate_layouts that holds most sequences.

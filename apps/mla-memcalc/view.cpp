@@ -23,6 +23,15 @@ std::string length_text(std::int64_t tokens) {
   return shortest.find_first_of("kmgt") != std::string::npos ? shortest : report::with_thousands(tokens);
 }
 
+std::string beyond_text(const ModelConfig& model, std::int64_t tokens) {
+  if (model.max_position < 1 || tokens <= model.max_position) return {};
+  return fmt::format(" (beyond the model's own {})", report::with_thousands(model.max_position));
+}
+
+std::string context_text(const ModelConfig& model, std::int64_t tokens) {
+  return fmt::format("{} context{}", length_text(tokens), beyond_text(model, tokens));
+}
+
 report::Cell bytes_cell(double bytes) {
   const auto whole = static_cast<std::int64_t>(bytes);
   if (static_cast<double>(whole) == bytes) return whole;
@@ -52,23 +61,25 @@ std::int64_t latent_copies(const Question& question, const capacity::Layout& lay
 
 report::Table plans_table(const std::vector<capacity::MemoryPlan>& plans,
                           const std::vector<std::size_t>& rows) {
-  report::Table table{.name = "layouts", .title = "Layouts", .columns = {}, .rows = {}};
+  report::Table table{
+      .name = "layouts", .title = "Layouts: GiB and bytes are those of one GPU", .columns = {}, .rows = {}};
   table.columns = {
       {.key = "layout", .title = "layout"},
       {.key = "sequences", .title = "sequences", .thousands = true},
       {.key = "replicas", .title = "replicas"},
       {.key = "sequences_per_replica", .title = "a replica", .thousands = true},
+      {.key = "at_once", .title = "at once", .thousands = true},
       {.key = "longest_context", .title = "longest", .thousands = true},
-      {.key = "weights_gib", .title = "weights GiB a GPU"},
-      {.key = "cache_gib", .title = "cache GiB a GPU"},
-      {.key = "bytes_per_token", .title = "B a token and GPU", .precision = 1, .thousands = true},
+      {.key = "weights_gib_per_gpu", .title = "weights GiB"},
+      {.key = "cache_gib_per_gpu", .title = "cache GiB"},
+      {.key = "bytes_per_token_per_gpu", .title = "B a token", .precision = 1, .thousands = true},
       {.key = "limited_by", .title = "limited by"},
       {.key = "fits", .title = "fits"}};
   for (const std::size_t row : rows) {
     const capacity::MemoryPlan& plan = plans[row];
     const capacity::StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
     table.rows.push_back({to_text(plan.layout), plan.sequences, plan.replicas, plan.sequences_per_replica,
-                          plan.longest_context, to_gib(static_cast<double>(stage.weight_bytes)),
+                          plan.at_once, plan.longest_context, to_gib(static_cast<double>(stage.weight_bytes)),
                           to_gib(static_cast<double>(stage.cache_budget)),
                           bytes_cell(plan.cache_bytes_per_token), std::string(name_of(plan.binding)),
                           plan.fits});

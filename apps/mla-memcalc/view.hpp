@@ -44,6 +44,10 @@ struct Answer {
 }
 /// 131072 -> "128k", 100000 -> "100,000".
 [[nodiscard]] std::string length_text(std::int64_t tokens);
+/// Empty, or where a context is more than the model's maximum, words that say so.
+[[nodiscard]] std::string beyond_text(const ModelConfig& model, std::int64_t tokens);
+/// "128k context", with these words.
+[[nodiscard]] std::string context_text(const ModelConfig& model, std::int64_t tokens);
 /// A whole number of bytes as an integer, others as they are.
 [[nodiscard]] report::Cell bytes_cell(double bytes);
 /// "1 sequence", "24 sequences".

@@ -8,6 +8,7 @@
 #include "mla/error.hpp"
 #include "plan/plan_warnings.hpp"
 #include "plan/search.hpp"
+#include "remedies.hpp"
 #include "spec/values.hpp"
 #include "view.hpp"
 
@@ -37,15 +38,26 @@ std::vector<std::size_t> shown_rows(const std::vector<MemoryPlan>& plans, std::i
 
 std::string headline(const Question& question, const std::vector<MemoryPlan>& plans) {
   const MemoryPlan& best = plans.front();
-  const std::string where = fmt::format("{}, {} context", setting(question), length_text(best.context));
+  const std::string where =
+      fmt::format("{}, {}", setting(question), context_text(question.model, best.context));
   if (best.sequences == 0) return fmt::format("{}: no layout holds one sequence", where);
+  const bool capped =
+      std::ranges::any_of(plans, [](const MemoryPlan& plan) { return plan.at_once < plan.sequences; });
+  const std::string holds = best.at_once < best.sequences
+                                ? fmt::format("it holds {}, ", report::with_thousands(best.sequences))
+                                : "";
   const std::string most =
-      fmt::format("{} holds most, {}", to_text(best.layout), counted(best.sequences, "sequence"));
+      capped ? fmt::format("{} runs most at once, {} ({}--max-seqs is {} a replica)", to_text(best.layout),
+                           counted(best.at_once, "sequence"), holds,
+                           report::with_thousands(question.request.max_sequences))
+             : fmt::format("{} holds most, {}", to_text(best.layout), counted(best.sequences, "sequence"));
   const std::int64_t wanted = question.request.concurrency;
   if (wanted == 0) return fmt::format("{}: {}", where, most);
   const auto enough = std::ranges::count_if(plans, [](const MemoryPlan& plan) { return plan.fits; });
-  if (enough == 0) return fmt::format("{}: no layout holds {}; {}", where, counted(wanted, "sequence"), most);
-  return fmt::format("{}: {} of {} layouts hold {}; {}", where, enough, plans.size(),
+  const char* verb = capped ? "run" : "hold";
+  if (enough == 0)
+    return fmt::format("{}: no layout {}s {}; {}", where, verb, counted(wanted, "sequence"), most);
+  return fmt::format("{}: {} of {} layouts {} {}; {}", where, enough, plans.size(), verb,
                      counted(wanted, "sequence"), most);
 }
 
@@ -77,6 +89,8 @@ Answer compare_answer(const Options& options) {
   report::Document& document = answer.document;
   document.kind = "memcalc.compare";
   document.headline.push_back(headline(question, plans));
+  if (std::string ways = remedies(question, plans.front()); !ways.empty())
+    document.headline.push_back(std::move(ways));
   const std::vector<std::size_t> rows = shown_rows(plans, top);
   report::Table table = plans_table(plans, rows);
   table.columns.insert(table.columns.begin(), {.key = "rank", .title = "rank"});
@@ -101,7 +115,8 @@ Answer compare_answer(const Options& options) {
                     counted(static_cast<std::int64_t>(plans.size() - rows.size()), "more layout")));
   }
   document.notes.emplace_back(
-      "most sequences first; speed is another question: more replicas read more weights a token, dcp and tp "
+      "most sequences at once first; speed is another question: more replicas read more weights a token, dcp "
+      "and tp "
       "talk more");
   if (draws(options)) document.figure = compare_figure(question, plans, rows);
   if (options.formulas) document.tables.push_back(formulas_table(all_lines(plans.front())));

@@ -23,31 +23,72 @@ report::Table lengths_table(const LengthReport& report, std::int64_t replicas) {
   const auto add = [&](const char* what, Cell value, Cell cluster, const char* how) {
     table.rows.push_back({std::string(what), std::move(value), std::move(cluster), std::string(how)});
   };
-  const auto both = [&](const char* what, std::int64_t value, const char* how) {
-    add(what, value, value * replicas, how);
+  const auto fits = [&](const char* what, double value, const char* how) {
+    const std::int64_t runs = report.at_once(value);
+    add(what, runs, runs * replicas, how);
   };
-  const auto whole = [](double value) { return static_cast<std::int64_t>(std::floor(value)); };
   add("requests of the trace", report.requests, Cell(), "");
   add("longer than the context", report.too_long, Cell(), "the engine refuses them; left out below");
   if (report.empty > 0) add("without a token", report.empty, Cell(), "left out below");
-  add("tokens of a request, mean", report.mean, Cell(), "prompt + output");
-  add("median", report.p50, Cell(), "");
-  add("90 % have at most", report.p90, Cell(), "");
-  add("99 % have at most", report.p99, Cell(), "");
-  add("longest", report.longest, Cell(), "");
-  add("empty slots of last blocks, %", 100 * report.paging_waste, Cell(),
-      "of all slots allocated, requests at full length");
-  both("at once, a random moment", whole(report.expected),
-       "each somewhere in its answer; long answers are seen more often");
-  both("at once, 99 % certain", report.certain, "the same, and the pool overflows in 1 of 100 moments");
-  both("at once, all at full length", whole(report.at_full_length),
-       "pool / mean request: answered all at one time");
-  both("at once, all of the whole context", report.worst_case, "the plan above");
+  if (report.served > 0) {
+    add("tokens of a request, mean", report.mean, Cell(), "prompt + output");
+    add("median", report.p50, Cell(), "");
+    add("90 % have at most", report.p90, Cell(), "");
+    add("99 % have at most", report.p99, Cell(), "");
+    add("longest", report.longest, Cell(), "");
+    add("empty slots of last blocks, %", 100 * report.paging_waste, Cell(),
+        "of all slots allocated, requests at full length");
+    fits("at once, a random moment", report.expected,
+         "each somewhere in its answer; long answers are seen more often");
+    fits("at once, 99 % certain", static_cast<double>(report.certain),
+         "the same, and the pool overflows in 1 of 100 moments");
+    fits("at once, all at full length", report.at_full_length,
+         "pool / mean request: answered all at one time");
+    if (report.expected > static_cast<double>(report.most)) {
+      const auto pool = static_cast<std::int64_t>(report.expected);
+      add("the pool holds", pool, pool * replicas, "at a random moment, but for --max-seqs");
+    }
+  }
+  fits("at once, all of the whole context", static_cast<double>(report.worst_case), "the plan above");
   if (replicas == 1) {
     table.columns.erase(table.columns.begin() + 2);
     for (auto& row : table.rows) row.erase(row.begin() + 2);
   }
   return table;
+}
+
+/// "2 are longer than the context of 4,096, 1 has no token"; empty if none is left out.
+std::string left_out(const LengthReport& report, std::int64_t context) {
+  std::string text;
+  if (report.too_long > 0) {
+    text = fmt::format("{} {} longer than the context of {}", report::with_thousands(report.too_long),
+                       report.too_long == 1 ? "is" : "are", report::with_thousands(context));
+  }
+  if (report.empty > 0) {
+    text += fmt::format("{}{} {} no token", text.empty() ? "" : ", ", report::with_thousands(report.empty),
+                        report.empty == 1 ? "has" : "have");
+  }
+  return text;
+}
+
+std::string headline(const LengthReport& report, std::int64_t replicas, std::int64_t context) {
+  const std::string out = left_out(report, context);
+  if (report.served == 0)
+    return fmt::format("real lengths: none of {} can be served: {}", counted(report.requests, "request"),
+                       out);
+  const std::string requests = out.empty() ? counted(report.served, "request")
+                                           : fmt::format("{} of {}", report::with_thousands(report.served),
+                                                         counted(report.requests, "request"));
+  std::string text =
+      fmt::format("real lengths ({}, mean {} tokens): about {} at once, {} with 99 % certainty", requests,
+                  report::with_thousands(std::llround(report.mean)),
+                  report::with_thousands(report.at_once(report.expected) * replicas),
+                  report::with_thousands(report.at_once(static_cast<double>(report.certain)) * replicas));
+  if (report.expected > static_cast<double>(report.most)) {
+    text += fmt::format("; as many as --max-seqs lets run, {} fit",
+                        report::with_thousands(static_cast<std::int64_t>(report.expected) * replicas));
+  }
+  return out.empty() ? text : fmt::format("{}; {}", text, out);
 }
 
 }  // namespace
@@ -59,16 +100,7 @@ void add_lengths(report::Document& document, const Question& question, const std
                                          from_stdin ? "standard input" : file);
   const LengthReport report = plan_lengths(question.model, question.request, trace);
   const std::int64_t replicas = question.request.layout.dp;
-  if (report.too_long + report.empty == report.requests) {
-    document.headline.push_back(fmt::format("real lengths: none of {} can be served at this context",
-                                            counted(report.requests, "request")));
-  } else {
-    document.headline.push_back(
-        fmt::format("real lengths ({}, mean {} tokens): about {} at once, {} with 99 % certainty",
-                    counted(report.requests, "request"), report::with_thousands(std::llround(report.mean)),
-                    report::with_thousands(static_cast<std::int64_t>(report.expected) * replicas),
-                    report::with_thousands(report.certain * replicas)));
-  }
+  document.headline.push_back(headline(report, replicas, question.request.context));
   document.tables.push_back(lengths_table(report, replicas));
   lines.insert(lines.end(), report.lines.begin(), report.lines.end());
 }

@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "figures.hpp"
+#include "mla/error.hpp"
 #include "plan/bench_shapes.hpp"
-#include "plan/search.hpp"
+#include "remedies.hpp"
 #include "spec/bench_spec.hpp"
 #include "view.hpp"
 
@@ -33,18 +34,17 @@ std::string limit_text(const MemoryPlan& plan) {
 
 /// What of it an engine does not run at once.
 std::string at_once_text(const Question& question, const MemoryPlan& plan) {
-  const capacity::PoolKind pools = question.request.engine.pools;
-  const std::int64_t most = question.request.max_sequences;
-  if (pools == capacity::PoolKind::kCells || plan.sequences_per_replica <= most) return {};
+  if (plan.at_once == plan.sequences) return {};
   return fmt::format("; {}runs at most {} of them at once (--max-seqs)",
-                     plan.replicas > 1 ? "a replica " : "it ", report::with_thousands(most));
+                     plan.replicas > 1 ? "a replica " : "it ",
+                     report::with_thousands(question.request.max_sequences));
 }
 
 /// The answer in one sentence.
 std::string headline(const Question& question, const MemoryPlan& plan) {
   const std::string setting =
-      fmt::format("{} on {} ({}), {} context", question.model.title, gpus_text(question, plan.layout.gpus()),
-                  to_text(plan.layout), length_text(plan.context));
+      fmt::format("{} on {} ({}), {}", question.model.title, gpus_text(question, plan.layout.gpus()),
+                  to_text(plan.layout), context_text(question.model, plan.context));
   const std::string where = replicas_text(plan);
   const std::string spread = where.empty() ? "" : fmt::format(" ({})", where);
   switch (plan.binding) {
@@ -62,6 +62,12 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
                          counted(question.request.concurrency, "sequence"),
                          question.request.concurrency == 1 ? "fits" : "fit",
                          report::with_thousands(plan.sequences), spread, at_once_text(question, plan));
+    case Binding::kBatch:
+      return fmt::format("{}: {} fit, but only {} run at once: {} at most {} (--max-seqs)", setting,
+                         counted(question.request.concurrency, "sequence"),
+                         report::with_thousands(plan.at_once),
+                         plan.replicas > 1 ? "a replica" : "the engine runs",
+                         report::with_thousands(question.request.max_sequences));
     case Binding::kCache:
       break;
   }
@@ -94,59 +100,6 @@ std::string other_layouts(const Question& question, const MemoryPlan& plan) {
                      replicated ? " (tp alone keeps the whole latent cache on every rank)" : "");
 }
 
-/// The first of the smaller weight formats with which these GPUs hold what is wanted; empty if none does or the
-/// sizes are given.
-std::string smaller_weights(const Question& question, capacity::PlanRequest request) {
-  constexpr int kBf16Bits = 16;
-  if (request.weight_bytes || !request.weight_scales.empty() || request.weights.experts.bits < kBf16Bits)
-    return {};
-  const bool gguf = request.engine.gguf;
-  for (const char* format : {gguf ? "q8_0" : "fp8", gguf ? "q4_k_m" : "int4"}) {
-    request.weights = capacity::uniform_scheme(capacity::find_weight_format(format));
-    request.layout = best_layout(question.model, request, candidate_layouts(question));
-    if (plan_memory(question.model, request).fits) return fmt::format("--weights {}", format);
-  }
-  return {};
-}
-
-/// Ways to make the wanted concurrency fit.
-std::string remedies(const Question& question, const MemoryPlan& plan) {
-  if (plan.fits) return {};
-  capacity::PlanRequest request = question.request;
-  request.layout = plan.layout;
-  std::string text;
-  const auto offer = [&](const std::string& way) { text += (text.empty() ? "" : "  |  ") + way; };
-  const auto offer_context = [&](const std::string& flags) {
-    // An eighth of what was asked for, and nobody asks for less than 1,024.
-    const std::int64_t useful = std::max<std::int64_t>(1024, plan.context / 8);
-    const std::int64_t context =
-        question.layout_given
-            ? capacity::largest_context(question.model, request)
-            : capacity::largest_context(question.model, request, candidate_layouts(question)).answer;
-    if (context >= useful) offer(fmt::format("{}--context {}", flags, std::min(context, plan.context)));
-  };
-  const bool weights = plan.binding == Binding::kWeights;
-  if (!weights) offer_context("");
-  if (!weights && (request.cache.name == "bf16" || request.cache.name == "f16")) {
-    const bool ggml = request.engine.pools == capacity::PoolKind::kCells;
-    const char* smaller = ggml ? "q8_0" : "fp8";
-    request.cache = capacity::find_kv_format(smaller);
-    offer_context(fmt::format("--cache {} ", smaller));
-    request.cache = question.request.cache;
-  }
-  if (const std::string format = smaller_weights(question, request); weights && !format.empty())
-    offer(format);
-  const auto answer = question.layout_given
-                          ? capacity::fewest_gpus(question.model, request)
-                          : capacity::fewest_gpus(question.model, request, layout_space(question));
-  if (answer) {
-    offer(fmt::format("{} ({})", counted(answer->layout.gpus(), "GPU"), to_text(answer->layout)));
-  }
-  if (text.empty()) return {};
-  const std::int64_t wanted = std::max<std::int64_t>(1, question.request.concurrency);
-  return fmt::format("{} {} with:  {}", counted(wanted, "sequence"), wanted == 1 ? "fits" : "fit", text);
-}
-
 /// Weight lines summed by their part of the model.
 std::vector<std::pair<std::string, std::int64_t>> weight_groups(const StagePlan& stage) {
   constexpr std::pair<std::string_view, std::string_view> kGroups[] = {
@@ -164,35 +117,53 @@ std::vector<std::pair<std::string, std::int64_t>> weight_groups(const StagePlan&
       break;
     }
   }
-  std::erase_if(sums, [](const auto& sum) { return sum.second == 0; });
   return sums;
 }
 
+std::int64_t runtime_part(const StagePlan& stage, const std::string& key) {
+  const auto line = std::ranges::find(stage.runtime, key, &capacity::Line::key);
+  return line == stage.runtime.end() ? 0 : std::get<std::int64_t>(line->value);
+}
+
+/// A GPU of the stage that decides, and all GPUs: stages differ in their layers, and so in all but their memory.
 report::Table memory_table(const Question& question, const MemoryPlan& plan) {
-  const StagePlan& stage = limiting(plan);
-  const std::int64_t gpus_alike = plan.layout.gpus() / plan.layout.pp;
+  const std::int64_t gpus = plan.layout.gpus();
   report::Table table{.name = "memory", .title = "Memory of a GPU", .columns = {}, .rows = {}};
+  if (plan.layout.pp > 1)
+    table.title += fmt::format(" of stage {}, which decides, and of all", plan.limiting_stage);
   table.columns = {{.key = "part", .title = "part"},
-                   {.key = "gib", .title = "GiB a GPU"},
-                   {.key = "gb", .title = "GB a GPU"},
-                   {.key = "bytes", .title = "bytes a GPU", .thousands = true},
-                   {.key = "cluster_gib", .title = fmt::format("GiB on {}", counted(gpus_alike, "GPU"))},
+                   {.key = "gib_per_gpu", .title = "GiB a GPU"},
+                   {.key = "gb_per_gpu", .title = "GB a GPU"},
+                   {.key = "bytes_per_gpu", .title = "bytes a GPU", .thousands = true},
+                   {.key = "cluster_gib", .title = fmt::format("GiB on {}", counted(gpus, "GPU"))},
                    {.key = "how", .title = "how"}};
-  const auto add = [&](const std::string& part, std::int64_t bytes, const std::string& how) {
+  /// `bytes_of` gives those of a GPU of a stage.
+  const auto add = [&](const std::string& part, const std::string& how, auto bytes_of) {
+    const std::int64_t bytes = bytes_of(limiting(plan));
+    double cluster = 0;
+    for (const StagePlan& stage : plan.stages)
+      cluster += static_cast<double>(bytes_of(stage)) * static_cast<double>(gpus / plan.layout.pp);
     const auto value = static_cast<double>(bytes);
-    table.rows.push_back(
-        {part, to_gib(value), to_gb(value), bytes, to_gib(value * static_cast<double>(gpus_alike)), how});
+    table.rows.push_back({part, to_gib(value), to_gb(value), bytes, to_gib(cluster), how});
   };
+  const auto alike = [](std::int64_t bytes) { return [bytes](const StagePlan&) { return bytes; }; };
   for (const capacity::Line& line : plan.lines) {
     if (line.key == "weights.total") {
-      add("weights", stage.weight_bytes, question.request.weights.source);
-      if (!question.request.weight_bytes) {
-        for (const auto& [title, bytes] : weight_groups(stage)) add("  " + title, bytes, "");
+      add("weights", question.request.weights.source,
+          [](const StagePlan& stage) { return stage.weight_bytes; });
+      if (question.request.weight_bytes) continue;
+      const auto groups = weight_groups(limiting(plan));
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        const auto bytes_of = [i](const StagePlan& stage) { return weight_groups(stage)[i].second; };
+        if (std::ranges::any_of(plan.stages, [&](const StagePlan& stage) { return bytes_of(stage) > 0; }))
+          add("  " + groups[i].first, "", bytes_of);
       }
-    } else if (line.key == "memory.gpu" || line.key == "memory.budget" || line.key == "cache.budget" ||
-               line.key.starts_with("runtime.")) {
-      const std::string how = line.key.starts_with("runtime.") ? line.source : line.formula;
-      add(line.title, std::get<std::int64_t>(line.value), how);
+    } else if (line.key == "memory.gpu" || line.key == "memory.budget") {
+      add(line.title, line.formula, alike(std::get<std::int64_t>(line.value)));
+    } else if (line.key == "cache.budget") {
+      add(line.title, line.formula, [](const StagePlan& stage) { return stage.cache_budget; });
+    } else if (line.key.starts_with("runtime.")) {
+      add(line.title, line.source, [&](const StagePlan& stage) { return runtime_part(stage, line.key); });
     }
   }
   return table;
@@ -237,8 +208,8 @@ report::Table stages_table(const MemoryPlan& plan) {
   report::Table table{.name = "stages", .title = "Pipeline stages", .columns = {}, .rows = {}};
   table.columns = {{.key = "stage", .title = "stage"},
                    {.key = "layers", .title = "layers"},
-                   {.key = "weights_gib", .title = "weights GiB"},
-                   {.key = "cache_gib", .title = "cache GiB"},
+                   {.key = "weights_gib_per_gpu", .title = "weights GiB a GPU"},
+                   {.key = "cache_gib_per_gpu", .title = "cache GiB a GPU"},
                    {.key = "blocks", .title = "blocks", .thousands = true},
                    {.key = "sequences", .title = "sequences", .thousands = true},
                    {.key = "decides", .title = "decides"}};
@@ -273,6 +244,7 @@ void add_facts(report::Document& document, const Question& question, const Memor
   fact("context", plan.context);
   fact("fits", plan.fits);
   fact("sequences", plan.sequences);
+  fact("at_once", plan.at_once);
   fact("sequences_per_replica", plan.sequences_per_replica);
   fact("replicas", plan.replicas);
   fact("longest_context", plan.longest_context);
@@ -280,7 +252,21 @@ void add_facts(report::Document& document, const Question& question, const Memor
 }
 
 /// The spec for mla-bench instead of an answer for people.
-Answer sweep_spec(const Question& question) {
+Answer sweep_spec(const Question& question, const Options& options) {
+  const std::pair<const char*, bool> kOthers[] = {
+      {"--versus", !options.versus.empty()},
+      {"--lengths", !options.lengths.empty()},
+      {"--formulas", options.formulas},
+      {"--plot", !options.plot.empty()},
+      {"--concurrency", question.request.concurrency > 0},
+      {"--output", options.output.format != report::Format::kTable &&
+                       options.output.format != report::Format::kJson}};  // a spec is JSON
+  for (const auto& [flag, given] : kOthers) {
+    if (!given) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("--emit-sweep prints a spec and nothing else, but {} is given", flag),
+                "leave one of them out");
+  }
   Answer answer;
   const capacity::BenchShapes shapes = capacity::bench_shapes(question.model, question.request);
   if (shapes.shapes.empty()) {
@@ -301,7 +287,7 @@ Answer sweep_spec(const Question& question) {
 Answer plan_answer(const Options& options) {
   Question question = read_question(options.request);
   question.request.layout = chosen_layout(question);
-  if (options.emit_sweep) return sweep_spec(question);
+  if (options.emit_sweep) return sweep_spec(question, options);
   const MemoryPlan plan = plan_memory(question.model, question.request);
   Answer answer;
   answer.fits = plan.fits;

@@ -129,8 +129,8 @@ Answer savings_answer(const Options& options) {
   report::Document& document = answer.document;
   document.kind = "memcalc.savings";
   document.headline.push_back(
-      fmt::format("{}, {} context, {} cache: a decode step reads {} of {} a sequence, which {}{}",
-                  model.title, length_text(request.context), request.format.name, size(savings.read_bytes),
+      fmt::format("{}, {}, {} cache: a decode step reads {} of {} a sequence, which {}{}", model.title,
+                  context_text(model, request.context), request.format.name, size(savings.read_bytes),
                   size(savings.full_read_bytes), saves(savings.read_bytes, savings.full_read_bytes),
                   savings.read_bytes < savings.full_read_bytes ? " of the reads" : ""));
   if (std::string engine = engine_memory(savings, request.engine); !engine.empty())
@@ -150,6 +150,7 @@ Answer savings_answer(const Options& options) {
   capacity::PlanRequest setting;
   setting.engine = request.engine;
   setting.cache = request.format;
+  setting.context = request.context;
   setting.weight_bytes = 0;  // not asked about
   add_warnings(document, capacity::setting_warnings(model, setting));
   if (model.indexer && model.mla) {

@@ -8,6 +8,7 @@
 #include "mla/error.hpp"
 #include "plan/layout_text.hpp"
 #include "plan/plan_warnings.hpp"
+#include "plan/refused_cuts.hpp"
 #include "plan/search.hpp"
 #include "spec/values.hpp"
 #include "view.hpp"
@@ -20,9 +21,11 @@ using report::Cell;
 
 constexpr std::size_t kMostPoints = 100'000;
 constexpr std::size_t kFitsColumn = 6;
+constexpr std::size_t kBeyondColumn = 17;
 
 report::Table empty_table() {
-  report::Table table{.name = "plans", .title = "Plans", .columns = {}, .rows = {}};
+  report::Table table{
+      .name = "plans", .title = "Plans: GiB and bytes are those of one GPU", .columns = {}, .rows = {}};
   table.columns = {
       {.key = "model", .title = "model"},
       {.key = "gpu", .title = "GPU"},
@@ -34,14 +37,20 @@ report::Table empty_table() {
       {.key = "sequences", .title = "sequences", .thousands = true},
       {.key = "sequences_per_replica", .title = "a replica", .thousands = true},
       {.key = "replicas", .title = "replicas"},
+      {.key = "at_once", .title = "at once", .thousands = true},
       {.key = "tokens", .title = "tokens", .thousands = true},
       {.key = "longest_context", .title = "longest", .thousands = true},
-      {.key = "bytes_per_token", .title = "B a token and GPU", .precision = 1, .thousands = true},
-      {.key = "weights_gib", .title = "weights GiB a GPU"},
-      {.key = "cache_gib", .title = "cache GiB a GPU"},
+      {.key = "bytes_per_token_per_gpu", .title = "B a token", .precision = 1, .thousands = true},
+      {.key = "weights_gib_per_gpu", .title = "weights GiB"},
+      {.key = "cache_gib_per_gpu", .title = "cache GiB"},
       {.key = "limited_by", .title = "limited by"},
+      {.key = "beyond_model_maximum", .title = "beyond maximum"},
       {.key = "why_not", .title = "why not"}};
   return table;
+}
+
+bool beyond(const Question& question) {
+  return question.model.max_position > 0 && question.request.context > question.model.max_position;
 }
 
 void add_plan(report::Table& table, const Question& question, const MemoryPlan& plan) {
@@ -49,9 +58,10 @@ void add_plan(report::Table& table, const Question& question, const MemoryPlan& 
   table.rows.push_back(
       {question.model.name, question.request.gpu_name, plan.layout.gpus(), to_text(plan.layout),
        std::string(question.request.cache.name), plan.context, plan.fits, plan.sequences,
-       plan.sequences_per_replica, plan.replicas, plan.sequences * plan.context, plan.longest_context,
-       bytes_cell(plan.cache_bytes_per_token), to_gib(static_cast<double>(stage.weight_bytes)),
-       to_gib(static_cast<double>(stage.cache_budget)), std::string(name_of(plan.binding)), Cell()});
+       plan.sequences_per_replica, plan.replicas, plan.at_once, plan.sequences * plan.context,
+       plan.longest_context, bytes_cell(plan.cache_bytes_per_token),
+       to_gib(static_cast<double>(stage.weight_bytes)), to_gib(static_cast<double>(stage.cache_budget)),
+       std::string(name_of(plan.binding)), beyond(question), Cell()});
 }
 
 /// A point that cannot be is a row too, with the rule that forbids it.
@@ -65,6 +75,7 @@ void add_refusal(report::Table& table, const Question& question, const std::stri
   row[4] = std::string(question.request.cache.name);
   row[5] = question.request.context;
   row[kFitsColumn] = false;
+  row[kBeyondColumn] = beyond(question);
   row.back() = why;
   table.rows.push_back(std::move(row));
 }
@@ -72,24 +83,33 @@ void add_refusal(report::Table& table, const Question& question, const std::stri
 /// The layouts of one setting: by name, all of them, or the one that holds most.
 class Layouts {
  public:
-  explicit Layouts(const std::string& text) : text_(text) {
+  /// Without `counted` a layout that is named says how many GPUs there are.
+  Layouts(const std::string& text, bool counted) : text_(text), counted_(counted) {
     if (text == "auto" || text == "all") return;
-    for (const std::string& word : spec::parse_words(text, "--layout"))
+    for (const std::string& word : spec::parse_words(text, "--layout")) {
+      if (word == "auto" || word == "all") {
+        throw Error(ErrorCode::kInvalidArgument,
+                    fmt::format("--layout {} stands alone, not in a list", word));
+      }
       named_.emplace_back(word, capacity::parse_layout(word));
+    }
   }
 
-  void plan(report::Table& table, const Question& question) const {
+  /// Appends rows, and to `warnings` what holds of a layout alone.
+  void plan(report::Table& table, const Question& question, std::vector<std::string>& warnings) const {
     if (!question.why_not.empty()) return add_refusal(table, question, text_, question.why_not);
     for (const auto& [word, text] : named_) {
       try {
         const capacity::Layout layout = capacity::layout_for(text, question.model);
-        if (layout.gpus() != question.gpus) {
+        if (counted_ && layout.gpus() != question.gpus) {
           throw Error(ErrorCode::kInvalidArgument, fmt::format("{} takes {}, not {}", to_text(layout),
                                                                counted(layout.gpus(), "GPU"), question.gpus));
         }
         if (const std::string why = capacity::crossing(layout, question.gpus_per_node); !why.empty())
           throw Error(ErrorCode::kInvalidArgument, why);
         plan_one(table, question, layout);
+        for (const std::string& cut : refused_cuts(question.model, question.request, layout))
+          warnings.push_back(fmt::format("{}: {}", to_text(layout), cut));
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kInvalidArgument) throw;
         add_refusal(table, question, word, error.what());
@@ -118,6 +138,7 @@ class Layouts {
   }
 
   std::string text_;
+  bool counted_;
   std::vector<std::pair<std::string, capacity::LayoutText>> named_;
 };
 
@@ -138,20 +159,23 @@ std::vector<std::string> words(const std::string& text, const char* flag) {
 std::string headline(const report::Table& table) {
   std::int64_t fit = 0;
   std::int64_t impossible = 0;
+  std::int64_t beyond = 0;
   for (const auto& row : table.rows) {
     fit += std::get<bool>(row[kFitsColumn]) ? 1 : 0;
+    beyond += std::get<bool>(row[kBeyondColumn]) ? 1 : 0;
     impossible += std::holds_alternative<std::monostate>(row.back()) ? 0 : 1;
   }
   const auto all = std::ssize(table.rows);
-  return fmt::format("{}: {} fit, {} not, {} impossible", counted(all, "plan"), fit, all - fit - impossible,
-                     impossible);
+  return fmt::format("{}: {} fit, {} not, {} impossible{}", counted(all, "plan"), fit, all - fit - impossible,
+                     impossible,
+                     beyond > 0 ? fmt::format("; {} beyond the model's own maximum", beyond) : "");
 }
 
 }  // namespace
 
 Answer sweep_answer(const Options& options) {
   const RequestOptions& asked = options.request;
-  const Layouts layouts(options.layouts);
+  const Layouts layouts(options.layouts, !asked.gpus.empty());
   const std::vector<std::string> gpus = words(asked.gpu, "--gpu");
   const std::vector<std::string> sizes = counts(asked.gpus, "--gpus");
   const std::vector<std::string> formats = words(asked.cache, "--cache");
@@ -181,7 +205,9 @@ Answer sweep_answer(const Options& options) {
             one.cache = format;
             one.context = context;
             const Question question = read_question(one, model);
-            layouts.plan(table, question);
+            std::vector<std::string> of_layouts;
+            layouts.plan(table, question, of_layouts);
+            warn(of_layouts);
             warn(question.warnings);
             if (question.why_not.empty()) warn(capacity::setting_warnings(model, question.request));
           }

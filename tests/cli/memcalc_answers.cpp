@@ -72,7 +72,7 @@ TEST(MemcalcPlan, SaysWhatWouldMakeTheWishFit) {
   expect_has(line_of(run.out, 1), "64 sequences fit with:");
   expect_has(line_of(run.out, 1), "--context ");
   expect_has(line_of(run.out, 1), "--cache fp8 --context ");
-  expect_has(line_of(run.out, 1), " GPUs (DP");
+  expect_has(line_of(run.out, 1), "--gpus 16 (DP16+EP16)");  // 7 on each of 16: 112; 13 are no whole nodes
   const RunResult fits = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k",
                                   "--concurrency", "24", "--attention", "dp"});
   EXPECT_EQ(fits.exit_code, 0);

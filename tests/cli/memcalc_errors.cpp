@@ -163,7 +163,7 @@ TEST_F(MemcalcErrors, Gpus) {
   memory("infGiB", {"--gpu-memory", "'infGiB'"});
   memory("1e30GiB", {"--gpu-memory", "1e30GiB"});
   memory("99999999999999999999999GiB", {"--gpu-memory", "too large"});
-  memory("8000PiB", {"memory of a GPU"});
+  memory("8000PiB", {"--gpu-memory is 8000PiB; it must be 0 to 1024TiB"});
   memory("", {"--gpu-memory is empty"});
   for (const char* bad : {"0", "-8", "1m", "x", "8.5", "1e30", "99999999999999999999", ""}) {
     expect({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", bad}, 2, {"--gpus"});
@@ -173,7 +173,7 @@ TEST_F(MemcalcErrors, Gpus) {
 
 TEST_F(MemcalcErrors, Layouts) {
   expect_plan({"--attention", "mixed"}, {"'mixed'", "auto, tp and dp"});
-  expect_plan({"--tp", "3"}, {"tp 3", "--gpus is 8"});
+  expect_plan({"--tp", "3"}, {"--gpus 8 cannot be split", "by 3 (tp 3 x dp 1 x pp 1)"});
   expect({"plan", "deepseek-v3", "--gpu", "h200", "--tp", "3"}, 2, {"tp 3", "128 attention heads"});
   expect({"plan", "llama-3.1-70b", "--gpu", "h200", "--tp", "3"}, 2, {"tp 3", "64 attention heads"});
   expect({"plan", "gemma-3-27b", "--gpu", "h200", "--tp", "2", "--dcp", "2"}, 2, {"dcp 2", "window"});
@@ -240,8 +240,10 @@ TEST_F(MemcalcErrors, Memory) {
     expect_plan({flag, "2Gib"}, {flag, "'Gib'"});
     expect_plan({flag, "NaN"}, {flag, "'NaN'"});
     expect_plan({flag, "99999999999999999999GiB"}, {flag, "too large"});
-    expect_plan({flag, "4096PiB"}, {"bytes given"});
   }
+  for (const char* flag : {"--weight-bytes", "--activations", "--graphs", "--non-torch", "--gpu-memory"})
+    expect_plan({flag, "4096PiB"}, {flag, "is 4096PiB; it must be 0 to 1024TiB"});
+  expect_plan({"--kv-memory", "1000GiB"}, {"--kv-memory 1000GiB is more than the 140 GiB of a GPU"});
   expect_plan({"--kv-memory", "1GiB,2GiB"}, {"2 cache budgets", "1 pipeline stage"});
   expect_plan({"--kv-memory", "1GiB,,2GiB"}, {"--kv-memory", "empty item"});
   for (const char* bad : {"0", "-1", "12x", "4.5k", "nan", "99999999999999999999", "9000000000000000000"}) {

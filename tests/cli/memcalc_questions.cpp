@@ -182,7 +182,7 @@ TEST_F(MemcalcQuestions, WeightsThatDoNotFitHaveRemediesToo) {
   EXPECT_EQ(run.exit_code, 1);
   expect_has(lines(run.out).at(0), "does not fit. Weights");
   expect_has(lines(run.out).at(1), "1 sequence fits with:  --weights fp8  |  ");
-  expect_has(lines(run.out).at(1), " GPUs (");
+  expect_has(lines(run.out).at(1), "--gpus 16 (");
   expect_lacks(run.out, "other layouts");  // all of them hold none
   EXPECT_EQ(
       memcalc({"plan", "glm-5.2", "--gpu", "h200", "--gpus", "8", "--context", "32k", "--weights", "fp8"})
@@ -289,7 +289,7 @@ TEST_F(MemcalcQuestions, TheIndexAloneScalesToItsTotal) {
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const Json answer = Json::parse(run.out);
   EXPECT_EQ(answer.at("tables").at("memory").at(2).at("part"), "weights");
-  EXPECT_EQ(answer.at("tables").at("memory").at(2).at("bytes"), 2 * implied + rope);
+  EXPECT_EQ(answer.at("tables").at("memory").at(2).at("bytes_per_gpu"), 2 * implied + rope);
   expect_has(answer.at("tables").at("memory").at(2).at("how").get<std::string>(),
              "total of model.safetensors.index.json");
 }
@@ -315,7 +315,7 @@ TEST_F(MemcalcQuestions, TheShardsBesideItGiveEachPart) {
   const Json memory = Json::parse(run.out).at("tables").at("memory");
   const auto bytes = [&](const std::string& part) -> std::int64_t {
     for (const Json& row : memory) {
-      if (row.at("part") == part) return row.at("bytes");
+      if (row.at("part") == part) return row.at("bytes_per_gpu");
     }
     return -1;
   };
@@ -339,7 +339,7 @@ TEST_F(MemcalcQuestions, APublishedCheckpointIsWhatItsConfigImplies) {
                                  "--safetensors-index", "index.json", "-o", "json"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const Json weights = Json::parse(run.out).at("tables").at("memory").at(2);
-  EXPECT_NEAR(weights.at("gib").get<double>(), 79.312, 79.312 * 0.001);
+  EXPECT_NEAR(weights.at("gib_per_gpu").get<double>(), 79.312, 79.312 * 0.001);
 }
 
 TEST_F(MemcalcQuestions, BadIndexes) {

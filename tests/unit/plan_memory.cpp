@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole plan: what fits, why not more, and the questions turned round.
+// The whole plan: what fits and why not more.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,7 +10,6 @@
 
 #include "mla/capacity.hpp"
 #include "plan/examples.hpp"
-#include "plan/search.hpp"
 #include "plan_models.hpp"
 
 namespace mla::capacity {
@@ -18,21 +17,9 @@ namespace {
 
 using test::gib;
 using test::kGiB;
+using test::kH200;
+using test::on_h200;
 using test::refused;
-
-constexpr std::int64_t kH200 = 150119383040;  // 139.81 GiB
-
-PlanRequest on_h200(const Layout& layout, std::int64_t context) {
-  PlanRequest request;
-  request.gpu_name = "h200";
-  request.gpu_memory_bytes = kH200;
-  request.layout = layout;
-  request.engine = find_engine("vllm");
-  request.cache = find_kv_format("bf16");
-  request.weights = uniform_scheme(find_weight_format("fp8"));
-  request.context = context;
-  return request;
-}
 
 std::int64_t value_of(const MemoryPlan& plan, const std::string& key) {
   for (const Line& line : plan.lines) {
@@ -220,111 +207,25 @@ TEST(PlanMemory, FormatsOfAnotherEngineWarn) {
   EXPECT_EQ(std::ranges::count(warnings, "vllm has no cache format q8_0: it is llama.cpp's"), 1);
 }
 
-TEST(PlanSearch, LayoutsOfEightGpus) {
-  const EngineRules vllm = find_engine("vllm");
-  const std::vector<Layout> simple =
-      possible_layouts(test::deepseek_v3(), vllm, 8, {.pipeline = false, .context_parallel = false});
-  EXPECT_EQ(simple.size(), 4u);  // tp 1, 2, 4, 8
-  const std::vector<Layout> all = possible_layouts(test::deepseek_v3(), vllm, 8);
-  EXPECT_GT(all.size(), simple.size());
-  for (const Layout& layout : all) EXPECT_EQ(layout.gpus(), 8) << to_text(layout);
-  const std::vector<MemoryPlan> ranked = rank_layouts(test::deepseek_v3(), on_h200({}, 131072), all);
-  EXPECT_EQ(to_text(ranked.front().layout), "TP8+DCP8");
-  EXPECT_EQ(best_layout(test::deepseek_v3(), on_h200({}, 131072), all), ranked.front().layout);
-  for (std::size_t i = 1; i < ranked.size(); ++i) EXPECT_LE(ranked[i].sequences, ranked[i - 1].sequences);
-  refused([&] { return possible_layouts(test::deepseek_v3(), vllm, 0); }, {"0 GPUs"});
-}
-
-TEST(PlanSearch, AnEngineHasTheLayoutsItHas) {
-  const ModelConfig v3 = test::deepseek_v3();
-  // llama.cpp spreads layers: 8 GPUs are 8 stages, or nothing.
-  EXPECT_EQ(possible_layouts(v3, find_engine("llama.cpp"), 8), (std::vector<Layout>{{.pp = 8}}));
-  for (const Layout& layout : possible_layouts(v3, find_engine("vllm@0.9"), 8)) EXPECT_EQ(layout.dcp, 1);
-  const auto on = [&](const char* engine, const Layout& layout) {
-    return [&v3, engine, layout] {
-      PlanRequest request = on_h200(layout, 4096);
-      request.engine = find_engine(engine);
-      return plan_memory(v3, request);
-    };
-  };
-  refused(on("llama.cpp", {.dp = 8}), {"llama.cpp has no data parallelism", "dp is 8"});
-  refused(on("ik_llama.cpp", {.tp = 8, .ep = 8}), {"ik_llama.cpp has no expert parallelism", "ep is 8"});
-  refused(on("llama.cpp", {.tp = 8, .dcp = 2}), {"no decode context parallelism", "dcp is 2"});
-  refused(on("vllm@0.9", {.tp = 8, .dcp = 2}), {"vllm 0.8 has no decode context parallelism"});
-  const std::vector<std::string> rows = on("llama.cpp", {.tp = 8})().warnings;
-  EXPECT_TRUE(std::ranges::any_of(rows, [](const std::string& one) {
-    return one.find("that is --pp 8, not tp 8") != std::string::npos;
-  }));
-}
-
-TEST(PlanSearch, FewestGpusOfAllLayoutsAreThoseOfACount) {
-  // Against trying every layout of every number of GPUs in turn.
-  const struct {
-    ModelConfig model;
-    std::int64_t memory, context, wanted;
-    int gpus_per_node;
-  } cases[] = {
-      {test::deepseek_v3(), gib(80), 65536, 64, 8},    {test::kimi_k2(), gib(80), 65536, 32, 8},
-      {test::kimi_k2(), gib(141), 131072, 200, 8},     {test::llama_31_70b(), gib(24), 32768, 40, 4},
-      {test::deepseek_v2_lite(), gib(24), 4096, 1, 8}, {test::gemma_3_27b(), gib(40), 65536, 100, 2}};
-  for (const auto& c : cases) {
-    PlanRequest request = on_h200({}, c.context);
-    request.gpu_memory_bytes = c.memory;
-    request.concurrency = c.wanted;
-    const LayoutSpace space{.gpus_per_node = c.gpus_per_node};
-    const auto answer = fewest_gpus(c.model, request, space, 512);
-    std::optional<MemoryPlan> counted;
-    for (int gpus = 1; !counted && gpus <= 512; ++gpus) {
-      for (MemoryPlan& plan :
-           rank_layouts(c.model, request, possible_layouts(c.model, request.engine, gpus, space))) {
-        if (plan.fits && !counted) counted = std::move(plan);
-      }
-    }
-    ASSERT_TRUE(answer && counted) << c.model.name;
-    EXPECT_EQ(answer->layout, counted->layout) << c.model.name << ' ' << to_text(answer->layout);
-    EXPECT_EQ(answer->plan.sequences, counted->sequences);
-  }
-}
-
-TEST(PlanSearch, TheLargestContextIsTheLargest) {
-  PlanRequest request = on_h200({.dp = 8, .ep = 8}, 0);
-  for (const std::int64_t wanted : {8, 24, 64, 200}) {
+TEST(PlanMemory, WhatRunsAtOnceIsNotWhatFits) {
+  // 20 GiB are 4,774 usable blocks of 64 tokens: 298 sequences of 1,024 on each of two replicas.
+  PlanRequest request = test::logged_budget("vllm", gib(20), 1024);
+  request.layout = {.dp = 2, .ep = 2};
+  const auto plan = [&](std::int64_t wanted, std::int64_t most) {
     request.concurrency = wanted;
-    const std::int64_t context = largest_context(test::deepseek_v3(), request);
-    ASSERT_GT(context, 0);
-    PlanRequest there = request;
-    there.context = context;
-    EXPECT_TRUE(plan_memory(test::deepseek_v3(), there).fits) << wanted;
-    if (context == test::deepseek_v3().max_position) continue;
-    there.context = context + 1;
-    EXPECT_FALSE(plan_memory(test::deepseek_v3(), there).fits) << wanted;
-  }
-}
-
-TEST(PlanSearch, TheFewestGpusAreTheFewest) {
-  PlanRequest request = on_h200({}, 131072);
-  request.concurrency = 64;
-  const auto answer = fewest_gpus(test::deepseek_v3(), request);
-  ASSERT_TRUE(answer.has_value());
-  EXPECT_GE(answer->plan.sequences, 64);
-  request.layout.dp = answer->layout.dp - 1;
-  request.layout.ep = default_expert_ranks(test::deepseek_v3(), request.layout);
-  EXPECT_LT(plan_memory(test::deepseek_v3(), request).sequences, 64);
-  PlanRequest never = test::logged_budget("vllm", gib(0.1), 131072);
-  EXPECT_FALSE(fewest_gpus(test::deepseek_v3(), never, 64).has_value());
-}
-
-TEST(PlanSearch, TheSmallestUtilizationIsTheSmallest) {
-  PlanRequest request = on_h200({.dp = 8, .ep = 8}, 131072);
-  request.concurrency = 24;
-  const auto share = smallest_utilization(test::deepseek_v3(), request);
-  ASSERT_TRUE(share.has_value());
-  request.utilization = *share;
-  EXPECT_TRUE(plan_memory(test::deepseek_v3(), request).fits);
-  request.utilization = *share - 0.001;
-  EXPECT_FALSE(plan_memory(test::deepseek_v3(), request).fits);
-  request.concurrency = 1000000;
-  EXPECT_FALSE(smallest_utilization(test::deepseek_v3(), request).has_value());
+    request.max_sequences = most;
+    return plan_memory(test::deepseek_v3(), request);
+  };
+  EXPECT_EQ(plan(0, 256).sequences, 596);
+  EXPECT_EQ(plan(0, 256).at_once, 512);
+  EXPECT_TRUE(plan(512, 256).fits);
+  EXPECT_FALSE(plan(513, 256).fits);
+  EXPECT_EQ(plan(513, 256).binding, Binding::kBatch);
+  EXPECT_EQ(plan(597, 256).binding, Binding::kCache);
+  EXPECT_TRUE(plan(596, 298).fits);
+  request.engine = find_engine("llama.cpp");
+  request.layout = {};
+  EXPECT_EQ(plan(1, 8).at_once, plan(1, 8).sequences) << "cells have no such limit";
 }
 
 TEST(PlanExamples, DocumentsLinesAndCorrectedLines) {

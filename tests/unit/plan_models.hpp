@@ -212,6 +212,20 @@ inline capacity::PlanRequest logged_budget(const char* engine, std::int64_t byte
   return request;
 }
 
+inline constexpr std::int64_t kH200 = 150119383040;  // bytes: 139.81 GiB
+
+inline capacity::PlanRequest on_h200(const capacity::Layout& layout, std::int64_t context) {
+  capacity::PlanRequest request;
+  request.gpu_name = "h200";
+  request.gpu_memory_bytes = kH200;
+  request.layout = layout;
+  request.engine = capacity::find_engine("vllm");
+  request.cache = capacity::find_kv_format("bf16");
+  request.weights = capacity::uniform_scheme(capacity::find_weight_format("fp8"));
+  request.context = context;
+  return request;
+}
+
 /// Expects a kInvalidArgument whose sentence holds each of `parts`.
 template <class Call>
 void refused(const Call& call, const std::vector<std::string_view>& parts) {

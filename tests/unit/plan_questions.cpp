@@ -160,8 +160,9 @@ TEST(PlanSearch, TheLongestContextChoosesItsLayout) {
   const std::vector<Layout> layouts{{.tp = 4}, {.dp = 4, .ep = 4}, {.tp = 4, .dcp = 4}};
   request.concurrency = 4;
   const auto four = largest_context(v3, request, layouts);
-  EXPECT_EQ(four.layout, layouts[1]) << "replicas: one each, 1000 blocks of 64 tokens";
-  EXPECT_EQ(four.answer, 1000 * 64);
+  EXPECT_EQ(four.answer, 1000 * 64) << "one on each replica, or four in quarters of 250 blocks";
+  EXPECT_EQ(four.layout, layouts[2])
+      << "of equal answers the one that ranks first: it holds a longer sequence";
   request.concurrency = 1;
   const auto one = largest_context(v3, request, layouts);
   EXPECT_EQ(one.layout, layouts[2]) << "with dcp 4 it is cut into quarters of at most 1000 blocks";

@@ -85,6 +85,29 @@ TEST(ReportText, PaintsOnlyWhenAsked) {
             "\x1b[1mstatus\x1b[0m\n\x1b[32mPASS\x1b[0m\n\x1b[31mFAIL\x1b[0m\n");
 }
 
+TEST(ReportText, TheAnswerIsRepeatedBelowWhatHasLeftTheScreen) {
+  // A headline, four facts, a table of three rows (one with a line break) and a note: 15 lines with the blank ones.
+  const auto ends = [](const RenderOptions& options) {
+    return render(sample(), Format::kTable, options).ends_with("a note\n\nIt fits.\n");
+  };
+  EXPECT_FALSE(ends({}));
+  EXPECT_FALSE(ends({.width = 80, .height = 24}));
+  EXPECT_FALSE(ends({.width = 80, .height = 16}));
+  EXPECT_TRUE(ends({.width = 80, .height = 15})) << "and the line of the prompt";
+  EXPECT_TRUE(ends({.width = 8, .height = 24})) << "wrapped lines take more of it";
+  Document wide = sample();
+  wide.headline = {std::string(80, 'x'), std::string(81, 'x')};  // 17 lines, as one is wrapped
+  const std::string plain = render(wide, Format::kTable, {.width = 80});
+  EXPECT_EQ(render(wide, Format::kTable, {.width = 80, .height = 18}), plain);
+  EXPECT_NE(render(wide, Format::kTable, {.width = 80, .height = 17}), plain);
+  const RenderOptions coloured{.width = 80, .color = true};
+  RenderOptions high = coloured;
+  high.height = 18;
+  EXPECT_EQ(render(wide, Format::kTable, high), render(wide, Format::kTable, coloured))
+      << "colours take no room";
+  EXPECT_EQ(render(sample(), Format::kJson, {.height = 1}), render(sample(), Format::kJson));
+}
+
 TEST(ReportCsv, QuotesByRfc4180AndKeepsEveryDigit) {
   Document d = sample();
   d.tables[0].rows[0][2] = 0.1;

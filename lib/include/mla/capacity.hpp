@@ -401,6 +401,7 @@ enum class Binding : std::uint8_t {
   kWeights,   ///< weights and runtime alone exceed the budget
   kSequence,  ///< not even one sequence of that context fits
   kCache,     ///< the cache pool
+  kBatch,     ///< the wanted concurrency fits, but max_sequences lets less of it run at once
 };
 [[nodiscard]] MLA_EXPORT std::string_view name_of(Binding binding) noexcept;
 
@@ -430,9 +431,10 @@ struct MemoryPlan {
   std::int64_t sequences_per_replica = 0;  ///< whole ones
   std::int64_t replicas = 1;               ///< dp
   std::int64_t sequences = 0;              ///< whole cluster
+  std::int64_t at_once = 0;                ///< of them: what max_sequences lets the replicas run
   std::int64_t longest_context = 0;        ///< one sequence alone on a replica, at most the model's maximum
   Binding binding = Binding::kCache;
-  bool fits = false;                  ///< the wanted concurrency (or one sequence)
+  bool fits = false;                  ///< the wanted concurrency (or one sequence) runs at once
   std::vector<Line> lines;            ///< every number above and its parts, in reading order
   std::vector<std::string> warnings;  ///< rules of engine and layout that this plan touches
 };

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/plan_request.hpp"
@@ -40,9 +38,12 @@ std::int64_t Holding::sequences(std::int64_t context) {
   return times(deciding(context).plan.sequences, request_.layout.dp);
 }
 
+std::int64_t Holding::at_once(std::int64_t context) {
+  return times(run_at_once(request_, deciding(context).plan.sequences), request_.layout.dp);
+}
+
 std::int64_t Holding::longest_context() {
-  return longest_of(inputs_, deciding(request_.context).pools,
-                    std::max(request_.context, model_.max_position));
+  return longest_of(inputs_, deciding(request_.context).pools, longest_asked(model_, request_));
 }
 
 }  // namespace mla::capacity

@@ -20,6 +20,9 @@ class Holding {
   /// Whole sequences of `context` tokens on all GPUs.
   [[nodiscard]] std::int64_t sequences(std::int64_t context);
   [[nodiscard]] std::int64_t sequences() { return sequences(request_.context); }
+  /// As MemoryPlan::at_once.
+  [[nodiscard]] std::int64_t at_once(std::int64_t context);
+  [[nodiscard]] std::int64_t at_once() { return at_once(request_.context); }
   /// As MemoryPlan::longest_context.
   [[nodiscard]] std::int64_t longest_context();
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "mla/error.hpp"
 #include "mla/random.hpp"
@@ -187,14 +188,13 @@ void add_lines(LengthReport& report) {
   add("lengths.mean", "mean length", Unit::kTokens, report.mean, "sum of prompt + output / requests");
   add("lengths.waste", "slots of the last block left empty", Unit::kRatio, report.paging_waste,
       "1 - sum of lengths / sum of lengths rounded up to blocks");
-  add("lengths.full", "requests at once, each at its final length", Unit::kRatio, report.at_full_length,
+  add("lengths.full", "requests that fit, each at its final length", Unit::kRatio, report.at_full_length,
       "usable blocks / mean blocks of a request");
-  add("lengths.expected", "requests at once at a random moment", Unit::kRatio, report.expected,
+  add("lengths.expected", "requests that fit at a random moment", Unit::kRatio, report.expected,
       "usable blocks / mean blocks of prompt + part of the output; requests weighted by output");
-  add("lengths.certain", "requests at once with 99 % certainty", Unit::kSequences, report.certain,
+  add("lengths.certain", "requests that fit with 99 % certainty", Unit::kSequences, report.certain,
       "of fewer than 200: random moments drawn until the pool is full, 99 of 100 trials hold this many; of "
-      "more: "
-      "largest n with n x mean + 2.326 x deviation x sqrt(n) + skew term <= pool");
+      "more: largest n with n x mean + 2.326 x deviation x sqrt(n) + skew term <= pool");
 }
 
 }  // namespace
@@ -212,7 +212,9 @@ LengthReport plan_lengths(const ModelConfig& model, const PlanRequest& asked,
   LengthReport report;
   report.requests = std::ssize(trace);
   report.worst_case = plan.sequences_per_replica;
+  report.most = run_at_once(request, std::numeric_limits<std::int64_t>::max());
   const std::vector<RequestLengths> taken = served(trace, plan.context, report);
+  report.served = std::ssize(taken);
   if (taken.empty()) return report;
   std::vector<std::int64_t> totals;
   add_lengths(report, taken, totals);

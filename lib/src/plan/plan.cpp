@@ -24,7 +24,8 @@ Binding binding_of(const MemoryPlan& plan, const PlanRequest& request) {
     if (weighed && stage.cache_budget <= 0) return Binding::kWeights;
   }
   if (plan.sequences == 0) return Binding::kSequence;
-  if (request.concurrency > 0 && plan.sequences >= request.concurrency) return Binding::kNothing;
+  if (request.concurrency > 0 && plan.at_once >= request.concurrency) return Binding::kNothing;
+  if (request.concurrency > 0 && plan.sequences >= request.concurrency) return Binding::kBatch;
   return Binding::kCache;
 }
 
@@ -40,6 +41,8 @@ std::string_view name_of(Binding binding) noexcept {
       return "one sequence";
     case Binding::kCache:
       return "KV cache";
+    case Binding::kBatch:
+      return "max_num_seqs";
   }
   return "?";
 }
@@ -60,6 +63,15 @@ PlanRequest completed(const ModelConfig& model, PlanRequest request) {
   }
   if (!request.utilization) request.utilization = request.engine.utilization;
   return request;
+}
+
+std::int64_t run_at_once(const PlanRequest& request, std::int64_t sequences) {
+  const bool cells = request.engine.pools == PoolKind::kCells;  // as many as it was given room for
+  return cells ? sequences : std::min(sequences, request.max_sequences);
+}
+
+std::int64_t longest_asked(const ModelConfig& model, const PlanRequest& request) {
+  return model.max_position > 0 ? model.max_position : request.context;
 }
 
 PoolInputs pool_inputs(const ModelConfig& model, const PlanRequest& request) {
@@ -106,13 +118,14 @@ MemoryPlan plan_memory(const ModelConfig& model, const PlanRequest& asked) {
   plan.sequences_per_replica = stages[limiting].plan.sequences;
   plan.replicas = request.layout.dp;
   plan.sequences = times(plan.sequences_per_replica, plan.replicas);
-  plan.longest_context = longest_of(inputs, pools, std::max(request.context, model.max_position));
+  plan.at_once = times(run_at_once(request, plan.sequences_per_replica), plan.replicas);
+  plan.longest_context = longest_of(inputs, pools, longest_asked(model, request));
   for (Stage& stage : stages) {
     stage.plan.pools = stage.pools.pools;
     plan.stages.push_back(std::move(stage.plan));
   }
   plan.binding = binding_of(plan, request);
-  plan.fits = plan.sequences >= std::max<std::int64_t>(1, request.concurrency);
+  plan.fits = plan.at_once >= std::max<std::int64_t>(1, request.concurrency);
   const CacheCost cost = cache_cost(model_of_stage(model, request.layout, plan.limiting_stage), request.cache,
                                     request.engine, request.layout.tp, request.with_mtp);
   plan.cache_bytes_per_token = growing_bytes(cost, request.engine, request.layout);

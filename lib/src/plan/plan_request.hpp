@@ -12,6 +12,12 @@ namespace mla::capacity {
 /// The request with everything that was left to a default filled in.
 [[nodiscard]] PlanRequest completed(const ModelConfig& model, PlanRequest request);
 
+/// Of the sequences that a replica holds, those its engine runs at the same time.
+[[nodiscard]] std::int64_t run_at_once(const PlanRequest& request, std::int64_t sequences);
+
+/// Where the search for a longest sequence ends: at the model's maximum, without one at the context asked about.
+[[nodiscard]] std::int64_t longest_asked(const ModelConfig& model, const PlanRequest& request);
+
 /// What decides the pools; model and request must outlive it.
 [[nodiscard]] PoolInputs pool_inputs(const ModelConfig& model, const PlanRequest& request);
 

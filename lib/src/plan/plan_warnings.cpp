@@ -8,6 +8,7 @@
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/pools.hpp"
+#include "plan/refused_cuts.hpp"
 #include "plan/weight_padding.hpp"
 #include "plan/weight_parts.hpp"
 
@@ -69,34 +70,6 @@ void experts(Warnings& out, const ModelConfig& model, const Layout& layout) {
                             layout.ep, model.moe->num_experts, ceil_div(model.moe->num_experts, layout.ep)));
 }
 
-/// Block-quantised matrices can only be cut between blocks.
-void cut_blocks(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
-  const Layout& layout = request.layout;
-  const auto check = [&](const WeightFormat& format, std::int64_t width, std::int64_t shards,
-                         const char* what, const char* hint) {
-    const int block = std::max(format.block_rows, format.block_cols);
-    if (shards <= 1 || format.scale_bits == 0 || block <= 1 || width == 0) return;
-    if (width % shards == 0 && (width / shards) % block == 0) return;
-    out.push_back(
-        fmt::format("{} of {} cut into {} parts are {} wide, no multiple of the {} weights that share a {} "
-                    "scale: engines refuse this{}",
-                    what, num(width), shards, num(static_cast<double>(width) / static_cast<double>(shards)),
-                    block, format.name, hint));
-  };
-  if (model.moe) {
-    check(request.weights.experts, model.moe->moe_intermediate_size,
-          std::int64_t{layout.tp} * layout.dp / std::max(1, layout.ep), "routed experts",
-          "; ep keeps experts whole");
-    check(request.weights.shared, model.moe->shared_intermediate_size, layout.tp, "shared experts", "");
-  }
-  for (const LayerFfn& ffn : model.ffn) {
-    if (ffn.dense_count > 0) {
-      check(request.weights.dense, ffn.dense_intermediate_size, layout.tp, "dense FFNs", "");
-      break;
-    }
-  }
-}
-
 /// Formats of the ggml family and of the others do not meet in one engine.
 void cache_formats(Warnings& out, const PlanRequest& request) {
   const EngineRules& engine = request.engine;
@@ -136,13 +109,6 @@ void weight_formats(Warnings& out, const PlanRequest& request) {
           fmt::format("weights: {} has no weight format {}: it loads GGUF files", engine.name, format->name));
       return;
     }
-  }
-}
-
-void lengths(Warnings& out, const ModelConfig& model, const MemoryPlan& plan) {
-  if (model.max_position > 0 && plan.context > model.max_position) {
-    out.push_back(fmt::format("context {} is beyond the {} positions of {}", num(plan.context),
-                              num(model.max_position), model.name));
   }
 }
 
@@ -189,10 +155,29 @@ void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& re
   }
 }
 
-}  // namespace
+void beyond_positions(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
+  if (model.max_position < 1 || request.context <= model.max_position) return;
+  out.push_back(fmt::format(
+      "context {} is beyond the {} positions of {}: engines refuse it, unless told to stretch the positions",
+      num(request.context), num(model.max_position), model.name));
+}
 
-std::vector<std::string> setting_warnings(const ModelConfig& model, const PlanRequest& request) {
-  Warnings out = model.warnings;
+/// A budget that cannot stand beside such weights is from another set-up.
+void budget_beside_weights(Warnings& out, const PlanRequest& request, const MemoryPlan& plan) {
+  if (request.cache_bytes.empty() || plan.stages.empty()) return;
+  for (const StagePlan& stage : plan.stages) {
+    if (plus(stage.weight_bytes, stage.cache_budget) <= request.gpu_memory_bytes) continue;
+    out.push_back(fmt::format(
+        "weights ({}) and the cache budget given ({}) are more than the {} of a GPU: the budget is of another "
+        "layout, or the weights are smaller than counted",
+        gib(stage.weight_bytes), gib(stage.cache_budget), gib(request.gpu_memory_bytes)));
+    return;
+  }
+}
+
+/// What model, engine and formats bring along, whatever the layout and the context are.
+void in_any_plan(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
+  out.insert(out.end(), model.warnings.begin(), model.warnings.end());
   latent_expanded(out, model, request);
   cache_formats(out, request);
   weight_formats(out, request);
@@ -201,18 +186,28 @@ std::vector<std::string> setting_warnings(const ModelConfig& model, const PlanRe
     for (const std::string& gap : weight_gaps(model)) out.push_back("weights: " + gap);
     for (const std::string& doubt : request.weights.doubts) out.push_back("weights: " + doubt);
   }
+}
+
+}  // namespace
+
+std::vector<std::string> setting_warnings(const ModelConfig& model, const PlanRequest& request) {
+  Warnings out;
+  beyond_positions(out, model, request);
+  in_any_plan(out, model, request);
   return out;
 }
 
 std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanRequest& request,
                                        const MemoryPlan& plan) {
   Warnings out;
+  beyond_positions(out, model, request);
+  budget_beside_weights(out, request, plan);
   latent_replicated(out, model, request);
   kv_heads_replicated(out, model, request.layout);
   heads_in_row_split(out, request);
   experts(out, model, request.layout);
-  cut_blocks(out, model, request);
-  lengths(out, model, plan);
+  const Warnings cuts = refused_cuts(model, request, request.layout);
+  out.insert(out.end(), cuts.begin(), cuts.end());
   engine_rules(out, model, request, plan);
   if (!request.weight_bytes && !plan.stages.empty()) {
     const StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
@@ -224,8 +219,7 @@ std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanReque
           gib(padded->extra_bytes)));
     }
   }
-  const Warnings setting = setting_warnings(model, request);
-  out.insert(out.end(), setting.begin(), setting.end());
+  in_any_plan(out, model, request);
   return out;
 }
 

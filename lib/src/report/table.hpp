@@ -51,6 +51,7 @@ struct RenderOptions {
   int width = 0;  ///< 0: do not truncate
   bool color = false;
   bool fold_constant_columns = false;  ///< print columns that never change once, above the table
+  int height = 0;  ///< text that fills it ends with the headline again, now off the screen; 0: never
 };
 
 /// Text ends with a newline. CSV prints the tables one after another, each with its header line, headline and

@@ -11,19 +11,18 @@
 namespace mla::report {
 namespace {
 
-constexpr int kDefaultWidth = 80;
-
-int terminal_width() noexcept {
+/// What the terminal says, else a shell's variable, else `usual`.
+int terminal_size(unsigned short winsize::*side, const char* variable, int usual) noexcept {
   winsize size{};
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) {
-    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+    if (ioctl(fd, TIOCGWINSZ, &size) == 0 && size.*side > 0) return size.*side;
   }
-  if (const char* columns = std::getenv("COLUMNS"); columns != nullptr) {
-    int width = 0;
-    const char* end = columns + std::strlen(columns);
-    if (std::from_chars(columns, end, width).ptr == end && width > 0) return width;
+  if (const char* text = std::getenv(variable); text != nullptr) {
+    int value = 0;
+    const char* end = text + std::strlen(text);
+    if (std::from_chars(text, end, value).ptr == end && value > 0) return value;
   }
-  return kDefaultWidth;
+  return usual;
 }
 
 }  // namespace
@@ -32,7 +31,8 @@ Terminal inspect_terminal(ColorMode mode) {
   Terminal terminal;
   terminal.stdout_is_tty = isatty(STDOUT_FILENO) == 1;
   terminal.stderr_is_tty = isatty(STDERR_FILENO) == 1;
-  terminal.width = terminal_width();
+  terminal.width = terminal_size(&winsize::ws_col, "COLUMNS", terminal.width);
+  terminal.height = terminal_size(&winsize::ws_row, "LINES", terminal.height);
   const char* no_color = std::getenv("NO_COLOR");  // no-color.org: set and not empty
   const char* term = std::getenv("TERM");
   const bool dumb = term != nullptr && std::string_view(term) == "dumb";

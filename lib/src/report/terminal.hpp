@@ -8,11 +8,12 @@
 
 namespace mla::report {
 
-/// What stdout and stderr are: a terminal or a pipe, how wide, may it be coloured (NO_COLOR, TERM=dumb).
+/// What stdout and stderr are: a terminal or a pipe, how large, may it be coloured (NO_COLOR, TERM=dumb).
 struct Terminal {
   bool stdout_is_tty = false;
   bool stderr_is_tty = false;
   int width = 80;
+  int height = 24;
   bool color = false;
 };
 enum class ColorMode : std::uint8_t { kAuto, kAlways, kNever };

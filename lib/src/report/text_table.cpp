@@ -30,6 +30,14 @@ std::string bold(std::string_view text, bool color) {
   return color ? fmt::format("{}{}{}", kBold, text, kReset) : std::string(text);
 }
 
+/// Characters of colour codes.
+std::size_t escapes(std::string_view line) {
+  std::size_t count = 0;
+  for (std::size_t at = line.find('\x1b'); at != std::string_view::npos; at = line.find('\x1b', at + 1))
+    count += line.find('m', at) - at + 1;
+  return count;
+}
+
 /// One column ready to print.
 struct Strip {
   std::string head;
@@ -109,6 +117,19 @@ void append_table(std::string& out, const Table& table, const RenderOptions& opt
   }
 }
 
+/// Lines of a screen that the text takes, long ones wrapped.
+std::size_t screen_lines(std::string_view text, const RenderOptions& options) {
+  std::size_t lines = 0;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    const auto line = text.substr(at, end - at);
+    const std::size_t width = display_width(line) - (options.color ? escapes(line) : 0);
+    lines += options.width == 0 || width == 0 ? 1 : (width - 1) / static_cast<std::size_t>(options.width) + 1;
+    at = end + 1;
+  }
+  return lines;
+}
+
 }  // namespace
 
 std::string render_text(const Document& document, const RenderOptions& options) {
@@ -131,6 +152,11 @@ std::string render_text(const Document& document, const RenderOptions& options) 
   }
   if (!document.notes.empty()) blank();
   for (const std::string& note : document.notes) out += note + '\n';
+  const auto height = static_cast<std::size_t>(options.height);
+  if (height > 0 && !document.headline.empty() && screen_lines(out, options) >= height) {
+    blank();
+    for (const std::string& line : document.headline) out += bold(line, options.color) + '\n';
+  }
   return out.empty() ? "\n" : out;
 }
 
