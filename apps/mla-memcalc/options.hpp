@@ -33,6 +33,7 @@ struct Options {
   std::string what;                 ///< list
   std::string cases;                ///< check
   std::string log = "-";            ///< explain
+  std::string log_engine, log_cache;  ///< explain: instead of what the log says
   std::string lengths;              ///< plan: a trace
   std::string versus;               ///< plan: mha, gqa:8, mqa
   bool emit_sweep = false;          ///< plan: a spec for mla-bench instead of the answer

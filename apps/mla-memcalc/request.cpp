@@ -216,6 +216,10 @@ void read_hardware(Question& question, const RequestOptions& options) {
 
 }  // namespace
 
+int rank_count(const std::string& text, const char* flag) {
+  return size_of_flag(text, flag);
+}
+
 ModelConfig read_model(const std::string& what) {
   return what == "-" ? load_model(what, cli::read_stdin()) : load_model(what);
 }
@@ -253,6 +257,11 @@ Question read_question(const RequestOptions& options, ModelConfig model) {
     for (const std::string& size : spec::parse_words(options.cache_bytes, "--kv-memory")) {
       request.cache_bytes.push_back(spec::parse_size(size, "--kv-memory"));
     }
+  }
+  if (request.engine.off_gpu && request.cache_bytes.empty()) {
+    refuse(fmt::format("{} keeps the cache in host memory or on disk, so no GPU says how much there is",
+                       request.engine.name),
+           "give --kv-memory, the memory it has for each GPU: --kv-memory 64GiB");
   }
   if (!options.block.empty())
     request.block = static_cast<int>(count_in(options.block, "--block", 1, 1 << 20));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
@@ -21,19 +22,73 @@ namespace {
 struct Outcome {
   std::vector<Explained> numbers;
   int matches = 0, planned = 0;
+  [[nodiscard]] bool all() const { return matches == planned; }
 };
 
-Outcome run(const LogReading& log, const ModelConfig& model, const Hypothesis& hypothesis) {
-  const Trial trial(log, model, hypothesis);
+/// Numbers that lines of several ranks repeat are judged once.
+bool same_number(const LogNumber& a, const LogNumber& b) {
+  const auto fields = [](const LogNumber& one) {
+    return std::tie(one.kind, one.value, one.half_digit, one.unit, one.length, one.streams, one.layers,
+                    one.cache, one.free_memory);
+  };
+  return fields(a) == fields(b);
+}
+
+/// The log with as much as a search needs: each number once, and of very many the first. Budgets stay: they decide.
+LogReading searched(const LogReading& log) {
+  constexpr std::size_t kMost = 24;
+  LogReading few = log;
+  few.numbers.clear();
+  std::size_t judged = 0;
+  for (const LogNumber& number : log.numbers) {
+    const bool budget = number.kind == LogKind::kBudget;
+    const bool known = !budget && std::ranges::any_of(few.numbers, [&](const LogNumber& other) {
+      return same_number(number, other);
+    });
+    if (known || (!budget && judged == kMost)) continue;
+    judged += budget ? 0 : 1;
+    few.numbers.push_back(number);
+  }
+  return few;
+}
+
+Outcome outcome_of(const LogReading& log, const Trial& trial) {
   Outcome outcome;
   for (const LogNumber& number : log.numbers) {
-    Explained result = trial.judge(number);
+    const auto known = std::ranges::find_if(
+        outcome.numbers, [&](const Explained& one) { return same_number(one.logged, number); });
+    const bool near = number.kind == LogKind::kCacheBytes || number.kind == LogKind::kKeyBytes ||
+                      number.kind == LogKind::kValueBytes;  // they follow from a line beside them
+    Explained result = known != outcome.numbers.end() && !near ? *known : trial.judge(number);
+    result.logged = number;
     outcome.planned += result.planned ? 1 : 0;
     outcome.matches += result.matches ? 1 : 0;
     outcome.numbers.push_back(std::move(result));
   }
   return outcome;
 }
+
+/// A search that ends: every hypothesis that is tried costs something of a fixed allowance.
+class Search {
+ public:
+  Search(const LogReading& log, const ModelConfig& model) : log_(log), model_(model) {}
+
+  /// The hypothesis' outcome; nothing if it is impossible.
+  std::optional<Outcome> run(Hypothesis& hypothesis) {
+    left_ -= std::ssize(model_.layers);
+    if (!possible(hypothesis, model_, log_)) return std::nullopt;
+    const Trial trial(log_, model_, hypothesis, Trial::Say::kNothing);
+    left_ -= trial.work();
+    return outcome_of(log_, trial);
+  }
+  [[nodiscard]] bool spent() const { return left_ <= 0; }
+
+ private:
+  static constexpr std::int64_t kAllowance = 1'000'000;
+  const LogReading& log_;
+  const ModelConfig& model_;
+  std::int64_t left_ = kAllowance;
+};
 
 /// Weights: which storage comes nearest on any stage.
 void explain_weights(const ModelConfig& model, const Hypothesis& best, Explained& result) {
@@ -86,11 +141,12 @@ bool as_asked(const LogReading& log, const KvFormat& format) {
 
 /// The simplest hypothesis in the format that the log asks for, other layouts included, that explains every number;
 /// empty if none does.
-std::optional<Hypothesis> explains_as_asked(const LogReading& log, const ModelConfig& model) {
-  for (const Hypothesis& hypothesis : hypotheses(log, model, 2)) {
+std::optional<Hypothesis> explains_as_asked(const LogReading& log, const ModelConfig& model, Search& search) {
+  for (Hypothesis& hypothesis : hypotheses(log, model, 2)) {
+    if (search.spent()) break;
     if (!as_asked(log, hypothesis.format)) continue;
-    const Outcome one = run(log, model, hypothesis);
-    if (one.matches > 0 && one.matches == one.planned) return hypothesis;
+    const std::optional<Outcome> one = search.run(hypothesis);
+    if (one && one->matches > 0 && one->all()) return hypothesis;
   }
   return std::nullopt;
 }
@@ -122,40 +178,44 @@ void add_too_long(const LogReading& log, const ModelConfig& model, Explanation& 
 
 Explanation explain(const LogReading& log, const ModelConfig& model) {
   Explanation out;
+  const LogReading few = searched(log);
+  Search search(few, model);
   std::optional<Hypothesis> best;
   Outcome outcome;
-  for (int breadth = 0; breadth < 3; ++breadth) {
+  for (int breadth = 0; breadth < 3 && !search.spent(); ++breadth) {
     out.others.clear();
-    for (const Hypothesis& hypothesis : hypotheses(log, model, breadth)) {
-      const bool settled = best && outcome.matches > 0 && outcome.matches == outcome.planned;
+    for (Hypothesis& hypothesis : hypotheses(few, model, breadth)) {
+      const bool settled = best && outcome.matches > 0 && outcome.all();
       if (settled && hypothesis.cost > best->cost + 2) break;  // they are sorted: nothing simpler follows
-      Outcome one = run(log, model, hypothesis);
-      if (!best || one.matches > outcome.matches) {
+      if (search.spent()) break;
+      std::optional<Outcome> one = search.run(hypothesis);
+      if (!one) continue;
+      if (!best || one->matches > outcome.matches) {
         best = hypothesis;
-        outcome = std::move(one);
+        outcome = std::move(*one);
         out.others.clear();
-      } else if (one.matches == outcome.matches && outcome.matches > 0 && hypothesis.cost <= best->cost + 2) {
+      } else if (one->matches == outcome.matches && outcome.matches > 0 && hypothesis.cost <= best->cost + 2) {
         const std::string text = to_text(hypothesis);
         if (std::find(out.others.begin(), out.others.end(), text) == out.others.end())
           out.others.push_back(text);
       }
     }
-    if (best && outcome.matches == outcome.planned) break;
+    if (best && outcome.all()) break;
   }
   if (!best) {
     out.sentences.push_back(
         fmt::format("no cache layout that {} can have agrees with the engine", model.title));
     return out;
   }
-  bool contradicts = !as_asked(log, best->format) && outcome.matches > 0 &&
-                     outcome.matches == outcome.planned && !only_counts(log, *best);
+  bool contradicts =
+      !as_asked(log, best->format) && outcome.matches > 0 && outcome.all() && !only_counts(log, *best);
   if (contradicts) {  // a layout that the log does not say explains more than a format that it denies
-    if (const std::optional<Hypothesis> other = explains_as_asked(log, model)) {
+    if (const std::optional<Hypothesis> other = explains_as_asked(few, model, search)) {
       best = other;
-      outcome = run(log, model, *best);
       contradicts = false;
     }
   }
+  outcome = outcome_of(log, Trial(log, model, *best));
   out.hypothesis = to_text(*best);
   std::erase(out.others, out.hypothesis);
   out.numbers = std::move(outcome.numbers);
@@ -178,6 +238,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
         "only the ratio of tokens or blocks to concurrency could be checked, and it holds for any model: "
         "cache "
         "format, layout and model are not determined; a line with GiB would");
+    add_failures(log, model, *best, out);
     add_too_long(log, model, out);
     add_sentences(log, model, *best, false, out);
     return out;
@@ -186,7 +247,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
     out.sentences.push_back(fmt::format("cache format {} was asked for, but the pool is {}-sized",
                                         log.cache_dtype, best->format.name));
   }
-  if (planned == 0 && first_of(log, LogKind::kDeficit) != nullptr) {
+  if (planned == 0 && (first_of(log, LogKind::kDeficit) != nullptr || !log.failures.empty())) {
     // said below
   } else if (planned == 0) {
     out.sentences.push_back(
@@ -199,6 +260,10 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   } else {
     out.sentences.push_back(fmt::format("{} of {} numbers follow from {}", matches, planned, out.hypothesis));
   }
+  if (search.spent() && matches < planned)
+    out.sentences.emplace_back("the search was given up before every layout and format had been tried");
+  if (log.cut) out.sentences.push_back(fmt::format("only the first {} numbers were read", log.numbers.size()));
+  add_failures(log, model, *best, out);
   add_too_long(log, model, out);
   add_sentences(log, model, *best, planned > 0, out);
   return out;

@@ -46,6 +46,13 @@ struct LogNumber {
   std::string text;                   ///< the line without colours, cut to a screen's width
 };
 
+/// An allocation that failed. Bytes; 0: not said.
+struct LogFailure {
+  double wanted = 0, free = 0, total = 0;
+  std::string rank;
+  int line = 0;
+};
+
 /// Everything found. Empty or 0: not said.
 struct LogReading {
   std::string engine, version, model, cache_dtype, cache_dtype_v, backend;
@@ -65,8 +72,10 @@ struct LogReading {
   std::int64_t layers = 0;   ///< llama.cpp: n_layer
   double buffer_bytes = 0, buffer_slack = 0;  ///< llama.cpp: sum of KV buffers, and half digits of it
   int buffer_line = 0;
+  bool cut = false;  ///< the log is longer than what was read
   std::vector<LogNumber> numbers;
-  [[nodiscard]] bool empty() const noexcept { return numbers.empty(); }
+  std::vector<LogFailure> failures;
+  [[nodiscard]] bool empty() const noexcept { return numbers.empty() && failures.empty(); }
 };
 
 /// Never throws for what the text holds; rubbish gives an empty reading.

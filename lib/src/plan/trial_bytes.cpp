@@ -7,6 +7,7 @@
 #include <set>
 
 #include "plan/arithmetic.hpp"
+#include "plan/layer_parts.hpp"
 #include "plan/trial.hpp"
 
 namespace mla::capacity {
@@ -75,11 +76,12 @@ KeysAndValues stored(const ModelConfig& model, const PoolInputs& inputs, const H
   KeysAndValues sum;
   const double spare = static_cast<double>(inputs.engine.spare_blocks) * inputs.block;
   const auto whole = static_cast<std::int64_t>(held.tokens);
+  LayerParts parts(model, inputs.format, inputs.engine, inputs.layout.tp);
   for (const LayerCache& layer : model.layers) {
     if ((layer.mtp && !inputs.with_mtp) || !in_scope(scope, layer)) continue;
     if (scope == Scope::kOneLayer && (sum.layers > 0 || layer.window > 0)) continue;
     bool keeps = false;
-    for (const CachePart& part : cache_parts(model, layer, inputs.format, inputs.engine, inputs.layout.tp)) {
+    for (const CachePart& part : parts.of(layer)) {
       if (part.kind == PartKind::kState || (scope == Scope::kRows && part.kind == PartKind::kIndex)) continue;
       double kept = held.tokens + spare;
       if (part.window > 0 && !held.cells && scope == Scope::kAll) {
@@ -133,18 +135,20 @@ std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
       const double value = wanted_of(logged, sum) / logged.unit;
       const int spare = inputs_.engine.spare_blocks * inputs_.block;
       found.push_back(
-          {Range({value, value}),
-           fmt::format("{} tokens{}{}{}", count_text(held.tokens),
-                       spare > 0 ? fmt::format(" and a spare page of {}", spare) : std::string(),
-                       held.streams > 1 ? fmt::format(" x {} streams", held.streams) : std::string(),
-                       text_of(scope))});
+          {Range({value, value}), how([&] {
+             return fmt::format("{} tokens{}{}{}", count_text(held.tokens),
+                                spare > 0 ? fmt::format(" and a spare page of {}", spare) : std::string(),
+                                held.streams > 1 ? fmt::format(" x {} streams", held.streams) : std::string(),
+                                text_of(scope));
+           })});
     }
     if (found.size() > before || held.layers == 0) continue;
     const KeysAndValues sum = stored(model_, inputs_, held, Scope::kAll);
     const double value = wanted_of(logged, sum) / logged.unit;
-    found.push_back(
-        {Range({value, value}), fmt::format("{} tokens{}: the line's are {}, the model's {}",
-                                            count_text(held.tokens), kOtherLayers, held.layers, sum.layers)});
+    found.push_back({Range({value, value}), how([&] {
+                       return fmt::format("{} tokens{}: the line's are {}, the model's {}",
+                                          count_text(held.tokens), kOtherLayers, held.layers, sum.layers);
+                     })});
   }
   return found;
 }
