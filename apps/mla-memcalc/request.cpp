@@ -27,11 +27,13 @@ constexpr int kMostGpus = 65536;
 }
 
 std::int64_t count_in(const std::string& text, const char* flag, std::int64_t low, std::int64_t high) {
+  constexpr std::int64_t kReadable = 1'000'000;
+  const std::string most = high < kReadable ? fmt::format("{}", high) : text::with_thousands(high);
   if (text.starts_with('-'))
-    refuse(fmt::format("{} is {}; it must be {} to {}", flag, text::quoted(text), low, high));
+    refuse(fmt::format("{} is {}; it must be {} to {}", flag, text::quoted(text), low, most));
   const std::int64_t value = spec::parse_count(text, flag);
   if (value < low || value > high)
-    refuse(fmt::format("{} is {}; it must be {} to {}", flag, value, low, high));
+    refuse(fmt::format("{} is {}; it must be {} to {}", flag, value, low, most));
   return value;
 }
 

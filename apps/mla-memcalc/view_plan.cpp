@@ -227,6 +227,10 @@ report::Table capacity_table(const MemoryPlan& plan, const capacity::PlanRequest
   if (request.engine.pools == capacity::PoolKind::kCells) {
     add("tokens, whole sequences x cells", plan.tokens_logged, times_over(plan.tokens_logged),
         fmt::format("--ctx-size of {}, in blocks of {} cells", request.engine.name, plan.block));
+  } else if (request.engine.name == "none" || request.engine.off_gpu) {  // nothing of them is logged
+    add("concurrency", plan.concurrency_logged, Cell(), "cache / cache of one sequence");
+    add("tokens", plan.tokens_by_blocks, times_over(plan.tokens_by_blocks),
+        plan.block == 1 ? "cache / cache of one token" : fmt::format("in chunks of {} tokens", plan.block));
   } else {
     add("concurrency as logged", plan.concurrency_logged, Cell(),
         fmt::format("{}: blocks / blocks of one sequence", request.engine.name));

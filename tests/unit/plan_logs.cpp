@@ -99,7 +99,8 @@ TEST(PlanCases, AHuggingFaceConfigServesToo) {
 }
 
 TEST(PlanCases, MalformedFilesAreRefusedByName) {
-  expect_parse_error("", {"cases"});
+  expect_parse_error("", {"cases", "is empty"});
+  expect_parse_error("[{\"id\": \"a\",", {"ends too early, as if it had been cut off"});
   expect_parse_error("{}", {"array"});
   expect_parse_error("[]", {"no case"});
   expect_parse_error("[{}]", {"\"id\""});
@@ -305,6 +306,71 @@ TEST(PlanExplain, AWrongNumberIsNotExplainedAway) {
   text.replace(at, 7, "735,072");
   const Explanation explanation = explain(read_log(text), load_model("kimi-k2-thinking"));
   EXPECT_FALSE(explanation.explained);
+}
+
+TEST(PlanExplain, FailedAllocationsAreReadAndPlaced) {
+  const auto said = [](const std::string& text, const char* model) {
+    const LogReading log = read_log(text);
+    EXPECT_FALSE(log.empty()) << text;
+    const Explanation explanation = explain(log, load_model(model));
+    std::string all;
+    for (const std::string& sentence : explanation.sentences) all += sentence + '\n';
+    return all;
+  };
+  const auto has = [&](const std::string& text, const char* model, const std::vector<const char*>& parts) {
+    const std::string all = said(text, model);
+    for (const char* part : parts) EXPECT_NE(all.find(part), std::string::npos) << part << " is not in\n" << all;
+  };
+  const std::string torch =
+      "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 896.00 MiB. GPU 3 has a total capacity of "
+      "79.19 GiB of which 312.00 MiB is free. Including non-PyTorch memory, this process has 78.88 GiB in use.\n";
+  // 235B in bf16 on one rank: 437.96 GiB of weights.
+  has(torch, "qwen3-235b-a22b",
+      {"line 1: out of memory: 896.0 MiB more were wanted, 312.0 MiB of 79.19 GiB were free",
+       "more than the GPU has: more GPUs or a smaller weight format are needed"});
+  has(torch, "llama-3.1-8b", {"as the config says, a rank of TP1 holds 14.99 GiB, which the GPU has room for"});
+  has("Model loading took 14.99 GiB\n" + torch, "llama-3.1-8b",
+      {"line 2: out of memory", "the weights were loaded and the cache was not"});
+  has("Available KV cache memory: 50.00 GiB\nGPU KV cache size: 409,600 tokens\n" + torch + torch, "llama-3.1-8b",
+      {"line 3: out of memory", "and 1 more such lines", "the cache had been allocated"});
+  // Older PyTorch, llama.cpp, SGLang.
+  has("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.90 GiB total capacity; 14.01 GiB already "
+      "allocated; 1.06 GiB free; 14.20 GiB reserved in total by PyTorch)",
+      "llama-3.1-8b", {"2.00 GiB more were wanted, 1.06 GiB of 15.90 GiB were free"});
+  has("ggml_backend_cuda_buffer_type_alloc_buffer: allocating 24576.00 MiB on device 0: cudaMalloc failed: out of memory",
+      "llama-3.1-8b", {"24.00 GiB more were wanted"});
+  has("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "llama-3.1-8b",
+      {"line 1: out of memory; no line before it"});
+  EXPECT_EQ(read_log("ggml_vk: ErrorOutOfDeviceMemory").engine, "llama.cpp");
+}
+
+TEST(PlanExplain, ManyRanksAreSearchedInBoundedSteps) {
+  // 64 ranks that contradict each other: no hypothesis explains them, and not every one is tried.
+  std::string text;
+  for (int rank = 0; rank < 64; ++rank) {
+    const std::string name = "(Worker_TP" + std::to_string(rank) + ") ";
+    text += name + "Available KV cache memory: 46." + std::to_string(10 + rank) + " GiB\n";
+    text += name + "GPU KV cache size: " + std::to_string(700000 + 777 * rank) + " tokens\n";
+    text += name + "Maximum concurrency for 131,072 tokens per request: 7." + std::to_string(10 + rank) + "x\n";
+  }
+  const Explanation explanation = explain(read_log(text), load_model("kimi-linear-48b-a3b"));
+  EXPECT_FALSE(explanation.explained);
+  EXPECT_EQ(explanation.numbers.size(), 192u);
+  EXPECT_TRUE(std::ranges::any_of(explanation.sentences, [](const std::string& sentence) {
+    return sentence.find("the search was given up") != std::string::npos;
+  }));
+  // A log longer than that is cut, and says so.
+  const LogReading cut = read_log(text + text + text);
+  EXPECT_TRUE(cut.cut);
+  EXPECT_EQ(cut.numbers.size(), 400u);
+  EXPECT_FALSE(read_log(text).cut);
+  // The same rank 64 times over is one number of each kind, and found as such.
+  std::string same;
+  for (int rank = 0; rank < 64; ++rank) {
+    same += "(Worker_TP" + std::to_string(rank % 8) + ") Available KV cache memory: 46.80 GiB\n";
+    same += "(Worker_TP" + std::to_string(rank % 8) + ") GPU KV cache size: 715,072 tokens\n";
+  }
+  EXPECT_TRUE(explain(read_log(same), load_model("kimi-k2")).explained);
 }
 
 TEST(PlanExplain, RubbishGivesNothing) {

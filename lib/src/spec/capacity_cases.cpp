@@ -227,7 +227,12 @@ std::vector<CapacityCase> parse_cases(std::string_view json_text, std::string_vi
   Json document;
   try {
     document = Json::parse(json_text, nullptr, true, true);
-  } catch (const Json::exception& error) {
+  } catch (const Json::parse_error& error) {
+    if (error.byte > json_text.size()) {
+      throw Error(ErrorCode::kParse,
+                  fmt::format("{} is not JSON: it {}", origin,
+                              json_text.empty() ? "is empty" : "ends too early, as if it had been cut off"));
+    }
     std::string what = error.what();
     what.erase(0, what.find("] ") == std::string::npos ? 0 : what.find("] ") + 2);
     throw Error(ErrorCode::kParse, fmt::format("{} is not JSON: {}", origin, what));
