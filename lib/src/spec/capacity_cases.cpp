@@ -227,8 +227,9 @@ std::vector<CapacityCase> parse_cases(std::string_view json_text, std::string_vi
   Json document;
   try {
     document = Json::parse(json_text, nullptr, true, true);
-  } catch (const Json::parse_error& error) {
-    if (error.byte > json_text.size()) {
+  } catch (const Json::exception& error) {
+    const auto* broken = dynamic_cast<const Json::parse_error*>(&error);
+    if (broken != nullptr && broken->byte > json_text.size()) {
       throw Error(ErrorCode::kParse,
                   fmt::format("{} is not JSON: it {}", origin,
                               json_text.empty() ? "is empty" : "ends too early, as if it had been cut off"));
