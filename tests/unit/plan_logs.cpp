@@ -100,7 +100,7 @@ TEST(PlanCases, AHuggingFaceConfigServesToo) {
 
 TEST(PlanCases, MalformedFilesAreRefusedByName) {
   expect_parse_error("", {"cases", "is empty"});
-  expect_parse_error("[{\"id\": \"a\",", {"ends too early, as if it had been cut off"});
+  expect_parse_error("[{\"id\": \"a\",", {"ends in line 1, as if it had been cut off"});
   expect_parse_error("{}", {"array"});
   expect_parse_error("[]", {"no case"});
   expect_parse_error("[{}]", {"\"id\""});
@@ -265,6 +265,17 @@ TEST(PlanExplain, LogsOfAllShapes) {
       {"llama_cpp_eight_streams.log", "deepseek-v2-lite", 4, 4, "MLA stored as K and V heads", "follow from"},
       {"ik_llama_printed_twice.log", "deepseek-r1", 5, 5, "f16", "follow from"},
       {"ik_llama_buffers_only.log", "kimi-k2", 1, 1, "q8_0", "follows from"},
+      {"vllm_glm5_mixed_ranks.log", "glm-5", 2, 2, "cache format bf16, blocks of 64, TP8", "the 8 tp ranks keep"},
+      {"vllm_one_line_capacity.log", "kimi-k2.5", 2, 2, "cache format bf16, blocks of 64", "follow from"},
+      {"vllm_need_qwen3_8b.log", "qwen3-8b", 2, 2, "bf16, blocks of 16", "follow from"},
+      {"sglang_glm5_page64.log", "glm-5", 1, 1, "fp8_ds_mla, blocks of 64", "78 layers x (128 + 4 scale) B"},
+      // The PyTorch backend's profile: its memory with the share taken, and the bytes of a token.
+      {"trtllm_v3_profile.log", "deepseek-v3", 2, 2, "cache format fp8, blocks of 32", "61 layers x (512 + 64) x 1 B"},
+      {"trtllm_kimi_k25.log", "kimi-k2.5", 2, 2, "cache format fp8, blocks of 32", "follow from"},
+      // Rows and index keys in caches of their own.
+      {"llama_cpp_glm52_dsa.log", "glm-5.2", 6, 6, "rules of llama.cpp b10000", "21 layers x 128 x 2 B"},
+      {"llama_cpp_v2lite_metal.log", "deepseek-v2-lite", 3, 3, "MLA stored as K and V heads", "follow from"},
+      {"ik_llama_r1_q8_16384.log", "deepseek-v3", 2, 2, "q8_0", "follow from"},
   };
   for (const LogCase& c : cases) {
     const LogReading log = read_log(log_text(c.file));

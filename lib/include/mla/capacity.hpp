@@ -100,6 +100,13 @@ enum class WindowRule : std::uint8_t {
   kWithBatch,   ///< min(window + micro-batch, length) padded to 256 cells (llama.cpp)
 };
 
+/// What an engine keeps of the sparse indexer's keys.
+enum class IndexKeys : std::uint8_t {
+  kScaled,    ///< e4m3 and one f32 scale per 128: 132 B
+  kElements,  ///< plain elements in the format of K (llama.cpp)
+  kNone,      ///< none: the model runs with dense attention
+};
+
 /// How pools of a kind each share the cache's bytes.
 enum class PoolShare : std::uint8_t {
   kTokens,  ///< a window pool gets window_pool_ratio tokens for each of the full one (SGLang)
@@ -160,6 +167,7 @@ struct EngineRules {
   PoolShare pool_share = PoolShare::kTokens;
   double window_pool_ratio = 1.0;     ///< kTokens: tokens of the window pool per token of the full pool
   double state_pool_ratio = 0.0;      ///< kPoolPerKind: bytes of the state pool per byte of the others
+  IndexKeys index_keys = IndexKeys::kScaled;
   bool index_on_every_layer = false;  ///< index keys are charged on layers that share another layer's indexer
   bool index_whole_under_dcp = false;   ///< every rank keeps all index keys
   std::string_view sparse_fp8 = "fp8";  ///< what cache format "fp8" means for top-k sparse MLA

@@ -198,6 +198,7 @@ constexpr EngineRules llama_cpp_2023() {
           .block = 256,
           .mla_block = 256,
           .block_step = 256,
+          .index_keys = IndexKeys::kNone,
           .k_and_v_logged_apart = true,
           .splits_heads = false,
           .replicas = false,
@@ -209,7 +210,7 @@ constexpr EngineRules llama_cpp_2023() {
           .mixed_cache = true,
           .source = "llama.cpp logs; context padded to 256 cells",
           .oldest = "b1000",
-          .newest = "b10200"};
+          .newest = "b11200"};
 }
 constexpr EngineRules llama_cpp_2025() {
   EngineRules rules = llama_cpp_2023();
@@ -226,6 +227,15 @@ constexpr EngineRules llama_cpp_2026() {
   rules.date = "2026-01";
   rules.title = "llama.cpp from 2026-01 (PR 19067): no V of MLA layers";
   rules.mla_storage = MlaStorage::kLatent;
+  return rules;
+}
+constexpr EngineRules llama_cpp_2026_07() {
+  EngineRules rules = llama_cpp_2026();
+  rules.since = "b10000";
+  rules.date = "2026-07";
+  rules.title = "llama.cpp from 2026-07: index keys of top-k sparse models in a cache of their own";
+  rules.index_keys = IndexKeys::kElements;
+  rules.source = "llama.cpp logs of llama_kv_cache_dsa";
   return rules;
 }
 constexpr EngineRules ik_llama_cpp() {
@@ -260,7 +270,8 @@ constexpr EngineRules lmcache() {
 constexpr std::array kEngines{exact(),          vllm_0_5(),       vllm_0_6(),       vllm_0_8(),
                               vllm_0_10(),      vllm_0_16(),      vllm_0_22(),      vllm_0_24(),
                               sglang(),         tensorrt_llm(),   tensorrt_llm_1(), llama_cpp_2023(),
-                              llama_cpp_2025(), llama_cpp_2026(), ik_llama_cpp(),   lmcache()};
+                              llama_cpp_2025(), llama_cpp_2026(), llama_cpp_2026_07(), ik_llama_cpp(),
+                              lmcache()};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kAliases{{
     {"trtllm", "tensorrt-llm"},

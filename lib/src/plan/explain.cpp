@@ -13,6 +13,7 @@
 #include "plan/arithmetic.hpp"
 #include "plan/explain_sentences.hpp"
 #include "plan/hypotheses.hpp"
+#include "plan/plan_request.hpp"
 #include "plan/trial.hpp"
 #include "plan/weight_padding.hpp"
 
@@ -90,41 +91,61 @@ class Search {
   std::int64_t left_ = kAllowance;
 };
 
+/// Layouts whose weights a line may mean: the hypothesis', and where the log says nothing of tp others too.
+std::vector<Layout> weighed_layouts(const LogReading& log, const ModelConfig& model, const Hypothesis& best) {
+  std::vector<Layout> layouts{best.layout};
+  const bool open = log.tp == 0 && log.last_tp_rank < 0 && log.pp == 0 && best.layout.tp == 1;
+  for (const int tp : {2, 4, 8, 16}) {
+    Layout layout = best.layout;
+    layout.tp = tp;
+    if (open && possible(layout, model, best.engine)) layouts.push_back(layout);
+  }
+  return layouts;
+}
+
 /// Weights: which storage comes nearest on any stage.
-void explain_weights(const ModelConfig& model, const Hypothesis& best, Explained& result) {
+void explain_weights(const LogReading& log, const ModelConfig& model, const Hypothesis& best, Explained& result) {
+  constexpr double kTolerance = 0.005;
   const double logged = result.logged.value * result.logged.unit;
-  std::vector<std::pair<std::string, WeightScheme>> schemes{{"as the config says", scheme_of(model)}};
-  for (const WeightFormat& format : all_weight_formats())
-    schemes.emplace_back(format.name, uniform_scheme(format));
   double nearest = -1;
-  const auto consider = [&](double bytes, int stage, const std::string& how) {
+  bool four_bits = false;  // in the nearest
+  const auto matched = [&] { return nearest >= 0 && std::abs(nearest - logged) <= kTolerance * logged; };
+  const auto consider = [&](double bytes, const WeightScheme& scheme, const Layout& layout, int stage,
+                            std::string how) {
     if (nearest >= 0 && std::abs(bytes - logged) >= std::abs(nearest - logged)) return;
     nearest = bytes;
+    four_bits = scheme.experts.bits <= 4 || scheme.dense.bits <= 4;
+    if (layout.tp != best.layout.tp) how += fmt::format(" on a rank of TP{}", layout.tp);
     result.how = how + (best.layout.pp > 1 ? fmt::format(", stage {}", stage) : std::string());
   };
-  constexpr double kTolerance = 0.005;
-  for (const auto& [name, scheme] : schemes) {
-    // What the config says comes first: no other storage is looked for where that matches.
-    if (nearest >= 0 && std::abs(nearest - logged) <= kTolerance * logged) break;
-    for (int stage = 0; stage < best.layout.pp; ++stage) {
-      for (const int ep : {best.layout.ep, 0, best.layout.tp * best.layout.dp}) {
-        Layout layout = best.layout;
+  const auto weigh = [&](const WeightScheme& scheme, const std::string& name, const Layout& base) {
+    for (int stage = 0; stage < base.pp; ++stage) {
+      for (const int ep : {base.ep, 0, base.tp * base.dp}) {
+        Layout layout = base;
         layout.ep = model.moe ? ep : 0;
         const WeightPlan plan = weights_on_rank(model, scheme, layout, stage, best.engine, best.with_mtp);
-        consider(static_cast<double>(plan.bytes), stage, fmt::format("weights {}", name));
+        consider(static_cast<double>(plan.bytes), scheme, base, stage, fmt::format("weights {}", name));
         if (const auto padded = padded_experts(model, scheme, layout, plan)) {
-          consider(static_cast<double>(plan.bytes + padded->extra_bytes), stage,
+          consider(static_cast<double>(plan.bytes + padded->extra_bytes), scheme, base, stage,
                    fmt::format("weights {}, experts padded to {} x {} by Marlin's kernels", name,
                                num(padded->intermediate), num(padded->hidden)));
         }
       }
     }
+  };
+  // What the config says comes first: no other storage is looked for where that matches.
+  for (const Layout& layout : weighed_layouts(log, model, best)) {
+    if (!matched()) weigh(scheme_of(model), "as the config says", layout);
+  }
+  for (const WeightFormat& format : all_weight_formats()) {
+    if (!matched()) weigh(uniform_scheme(format), format.name, best.layout);
   }
   result.planned = nearest >= 0;
   result.low = result.high = nearest / result.logged.unit;
   result.gap = logged > 0 ? (logged - nearest) / logged : 0;
   result.matches = std::abs(result.gap) <= kTolerance;
-  if (!result.matches && result.gap > 0 && result.gap < 0.15) result.how += "; 4-bit kernels pad matrices";
+  if (!result.matches && four_bits && result.gap > 0 && result.gap < 0.15)
+    result.how += "; 4-bit kernels pad matrices";
 }
 
 /// Whether `format` is one that the log's own word may mean: "fp8" is fp8_ds_mla too where the model has an index.
@@ -220,7 +241,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   std::erase(out.others, out.hypothesis);
   out.numbers = std::move(outcome.numbers);
   for (Explained& number : out.numbers) {
-    if (number.logged.kind == LogKind::kWeights) explain_weights(model, *best, number);
+    if (number.logged.kind == LogKind::kWeights) explain_weights(log, model, *best, number);
   }
   int planned = 0;
   int matches = 0;

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 
 #include "core/text.hpp"
@@ -87,7 +86,7 @@ bool same_cache(const EngineRules& a, const EngineRules& b, const ModelConfig& m
   const bool entries = model.count(AttentionKind::kCompressed) > 0;
   return a.token_count == b.token_count && a.mla_storage == b.mla_storage &&
          a.reserved_blocks == b.reserved_blocks && a.context_ranks == b.context_ranks &&
-         a.sparse_block == b.sparse_block && default_block(model, a) == default_block(model, b) &&
+         a.sparse_block == b.sparse_block && (!model.indexer || a.index_keys == b.index_keys) && default_block(model, a) == default_block(model, b) &&
          (!windows || (a.window == b.window && a.pool_share == b.pool_share)) &&
          (!mixed || a.group_padding_limit == b.group_padding_limit) &&
          (!entries || a.entry_pages == b.entry_pages);
@@ -162,14 +161,8 @@ std::vector<Choice<int>> blocks_of(const LogReading& log, const ModelConfig& mod
 
 /// The tp that the ranks of the log's lines imply ("TP3": at least 4), 1 without any.
 int tp_of_ranks(const LogReading& log) {
-  int highest = 0;
-  for (const LogNumber& number : log.numbers) {
-    const std::size_t at = number.rank.find("TP");
-    if (at == std::string::npos) continue;
-    highest = std::max(highest, std::atoi(number.rank.c_str() + at + 2));
-  }
   int tp = 1;
-  while (tp <= highest && tp < 1024) tp *= 2;
+  while (tp <= log.last_tp_rank && tp < 1024) tp *= 2;
   return tp;
 }
 

@@ -117,6 +117,11 @@ void read_tensorrt_line(const LogLine& line) {
       line.engine("tensorrt-llm");
     }
   }
+  // The PyTorch backend names what is left of the share it takes, and what a token takes.
+  for (const char* key : {"available KV cache memory when calculating max tokens:", "Estimated max memory in KV cache :"}) {
+    if (line.bytes(LogKind::kBudget, key)) line.engine("tensorrt-llm");
+  }
+  for (const char* key : {"kv size is ", "kv size per token is "}) line.count(LogKind::kTokenBytes, key);
   for (const char* key : {"blocks in KV cache primary pool:", "primary blocks="}) {
     if (line.count(LogKind::kBlocks, key)) line.engine("tensorrt-llm");
   }

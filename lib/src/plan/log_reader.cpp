@@ -63,6 +63,8 @@ std::string_view name_of(LogKind kind) noexcept {
       return "K";
     case LogKind::kValueBytes:
       return "V";
+    case LogKind::kTokenBytes:
+      return "bytes of a token";
   }
   return "?";
 }

@@ -25,6 +25,7 @@ enum class LogKind : std::uint8_t {
   kCacheBytes,   ///< GiB of the whole cache, K and V together
   kKeyBytes,     ///< GiB of K (llama.cpp: c^KV)
   kValueBytes,   ///< GiB of V
+  kTokenBytes,   ///< bytes of a token on a rank
 };
 [[nodiscard]] MLA_EXPORT std::string_view name_of(LogKind kind) noexcept;
 
@@ -57,6 +58,7 @@ struct LogFailure {
 struct LogReading {
   std::string engine, version, model, cache_dtype, cache_dtype_v, backend;
   int tp = 0, pp = 0, dp = 0, dcp = 0, ep = 0, block = 0;
+  int last_tp_rank = -1;        ///< highest that any line is marked with, numbers in it or not
   int mla_mode = -1;            ///< llama.cpp family: -mla
   std::int64_t max_length = 0;  ///< maximum model length, or llama.cpp's context
   std::int64_t batched_tokens = 0;

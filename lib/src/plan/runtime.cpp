@@ -18,7 +18,7 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr std::int64_t kGraphs = kGiB;         // captured graphs of a decode engine
 constexpr std::int64_t kContext = kGiB;        // driver context, cuBLAS and attention workspaces
 constexpr std::int64_t kCommunication = kGiB;  // NCCL channels and symmetric buffers, with several GPUs
-constexpr std::int64_t kGgmlContext = kGiB / 2;  // driver context and cuBLAS workspace of a llama.cpp process
+constexpr std::int64_t kGgmlContext = kGiB * 7 / 10;  // driver context, cuBLAS: what llama.cpp calls unaccounted
 constexpr std::int64_t kBf16 = 2;
 constexpr std::int64_t kF32 = 4;
 constexpr std::int64_t kHiddenCopies = 4;  // residual, normed input, output, communication buffer
@@ -145,7 +145,7 @@ RuntimeBytes estimated(const ModelConfig& model, const PlanRequest& request) {
       runtime.lines = {
           compute_buffer(model, request),
           assumed("graphs", "captured graphs", 0, "they hold no memory of their own", "--graphs"),
-          assumed("other", "driver, libraries", kGgmlContext, "0.5 GiB", "--non-torch")};
+          assumed("other", "driver, libraries", kGgmlContext, "0.7 GiB", "--non-torch")};
       break;
     case RuntimeRule::kNone:
       runtime.lines = {assumed("activations", "activations", 0, "none where the cache lies", "--activations"),

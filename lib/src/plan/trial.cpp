@@ -233,6 +233,8 @@ std::vector<Trial::Option> Trial::options(const LogNumber& logged) const {
     case LogKind::kKeyBytes:
     case LogKind::kValueBytes:
       return bytes(logged);
+    case LogKind::kTokenBytes:
+      return token_bytes();
     case LogKind::kBudget:
     case LogKind::kDeficit:
     case LogKind::kWeights:
@@ -351,6 +353,25 @@ std::vector<Trial::Option> Trial::need(const LogNumber& logged) const {
   }
   if (sets_.size() > 1) {
     add(all, std::string(kAllLayers));
+  }
+  return found;
+}
+
+/// Bytes of a token on each stage: of all layers that grow with it, windows too.
+std::vector<Trial::Option> Trial::token_bytes() const {
+  std::vector<Option> found;
+  for (std::size_t stage = 0; stage < sets_.size(); ++stage) {
+    double sum = 0;
+    for (const CachePool& pool : sets_[stage].pools) {
+      for (const CacheGroup& group : pool.groups) {
+        if (group.kind != GroupKind::kState && group.block > 0)
+          sum += static_cast<double>(group.block_bytes) / static_cast<double>(group.block);
+      }
+    }
+    found.push_back({Range({sum, sum}), how([&] {
+                       return sets_.size() == 1 ? std::string("a token on a rank")
+                                                : fmt::format("a token on a rank of stage {}", stage);
+                     })});
   }
   return found;
 }

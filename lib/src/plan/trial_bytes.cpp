@@ -18,11 +18,12 @@ enum class Scope : std::uint8_t {
   kAll,
   kFull,      ///< full-length layers alone: engines with two pools print a line each
   kWindow,    ///< window layers alone
-  kRows,      ///< index keys left out (SGLang before they were counted)
+  kRows,      ///< index keys left out: SGLang before they were counted, llama.cpp in the line of its main cache
+  kIndex,     ///< index keys alone, in a cache of their own (llama.cpp)
   kOneLayer,  ///< the pool of a drafter with one layer
 };
 
-std::string_view text_of(Scope scope) {
+std::string_view text_of(Scope scope, const EngineRules& engine) {
   switch (scope) {
     case Scope::kAll:
       return "";
@@ -31,7 +32,9 @@ std::string_view text_of(Scope scope) {
     case Scope::kWindow:
       return " in the window layers";
     case Scope::kRows:
-      return kNoIndexKeys;
+      return engine.pools == PoolKind::kCells ? " of rows alone" : kNoIndexKeys;
+    case Scope::kIndex:
+      return " of index keys alone";
     case Scope::kOneLayer:
       return " of one layer: a drafter's own pool";
   }
@@ -82,7 +85,9 @@ KeysAndValues stored(const ModelConfig& model, const PoolInputs& inputs, const H
     if (scope == Scope::kOneLayer && (sum.layers > 0 || layer.window > 0)) continue;
     bool keeps = false;
     for (const CachePart& part : parts.of(layer)) {
-      if (part.kind == PartKind::kState || (scope == Scope::kRows && part.kind == PartKind::kIndex)) continue;
+      const bool index = part.kind == PartKind::kIndex;
+      if (part.kind == PartKind::kState || (scope == Scope::kRows && index) || (scope == Scope::kIndex && !index))
+        continue;
       double kept = held.tokens + spare;
       if (part.window > 0 && !held.cells && scope == Scope::kAll) {
         kept = static_cast<double>(inputs.engine.window == WindowRule::kWithBatch
@@ -120,6 +125,8 @@ std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
   const bool windows = std::any_of(model_.layers.begin(), model_.layers.end(),
                                    [](const LayerCache& layer) { return layer.window > 0; });
   if (windows) scopes.insert(scopes.end(), {Scope::kFull, Scope::kWindow});
+  if (inputs_.engine.pools == PoolKind::kCells && inputs_.engine.index_keys == IndexKeys::kElements && model_.indexer)
+    scopes.insert(scopes.end(), {Scope::kRows, Scope::kIndex});
   if (inputs_.engine.pools == PoolKind::kPoolPerKind) {
     if (model_.indexer) scopes.push_back(Scope::kRows);
     scopes.push_back(Scope::kOneLayer);
@@ -139,7 +146,7 @@ std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
              return fmt::format("{} tokens{}{}{}", count_text(held.tokens),
                                 spare > 0 ? fmt::format(" and a spare page of {}", spare) : std::string(),
                                 held.streams > 1 ? fmt::format(" x {} streams", held.streams) : std::string(),
-                                text_of(scope));
+                                text_of(scope, inputs_.engine));
            })});
     }
     if (found.size() > before || held.layers == 0) continue;
