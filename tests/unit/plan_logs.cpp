@@ -267,6 +267,8 @@ TEST(PlanExplain, LogsOfAllShapes) {
       {"ik_llama_buffers_only.log", "kimi-k2", 1, 1, "q8_0", "follows from"},
       {"vllm_glm5_mixed_ranks.log", "glm-5", 2, 2, "cache format bf16, blocks of 64, TP8", "the 8 tp ranks keep"},
       {"vllm_one_line_capacity.log", "kimi-k2.5", 2, 2, "cache format bf16, blocks of 64", "follow from"},
+      {"vllm_qwen36_mtp_fp8.log", "qwen3.5-27b", 2, 2, "fp8, blocks of 1584, TP1, prediction layers cached",
+       "do not contradict each other"},
       {"vllm_need_qwen3_8b.log", "qwen3-8b", 2, 2, "bf16, blocks of 16", "follow from"},
       {"sglang_glm5_page64.log", "glm-5", 1, 1, "fp8_ds_mla, blocks of 64", "78 layers x (128 + 4 scale) B"},
       // The PyTorch backend's profile: its memory with the share taken, and the bytes of a token.

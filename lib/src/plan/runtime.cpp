@@ -83,7 +83,7 @@ Line prefill_step(const ModelConfig& model, const PlanRequest& request) {
 
 /// llama.cpp's compute buffer: a graph of one micro-batch, in f32. Its peak lies at the head, whose logits are kept for
 /// every token, or in a layer, where the attention mask of the whole context (f32, and f16 for flash attention) lies
-/// beside the widest operation. Logs of Qwen2.5-7B, Qwen3.6-27B and gpt-oss-20b agree within 4 %.
+/// beside the widest operation. Logs agree within 7 % (docs/capacity.md).
 struct MicroBatch {
   std::int64_t head = 0;   ///< bytes while the logits are computed
   std::int64_t layer = 0;  ///< bytes in a layer, the mask left out
