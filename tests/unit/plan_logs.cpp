@@ -321,6 +321,28 @@ TEST(PlanExplain, AWrongNumberIsNotExplainedAway) {
   EXPECT_FALSE(explanation.explained);
 }
 
+TEST(PlanExplain, BudgetsInOtherWords) {
+  // 46.80 GiB / (70,272 B x 64) are 11,173 blocks.
+  const std::string tokens = "\nGPU KV cache size: 715,072 tokens, Maximum concurrency for 262,144 tokens per request: 2.73x\n";
+  for (const char* line :
+       {"Actual usage is 3.26 GiB for peak activation, 1.28 GiB for non-torch memory, and 0.5 GiB for "
+        "CUDAGraph memory. Replace gpu_memory_utilization config with `--kv-cache-memory=1` to fit. Current kv cache memory "
+        "in use is 46.8 GiB.",
+        "Initial free memory 138.6 GiB, reserved 46.8 GiB memory for KV Cache as specified by kv_cache_memory_bytes config",
+        "vllm serve kimi --tensor-parallel-size 8 --kv-cache-memory-bytes 50251169792",
+        "non-default args: {'tensor_parallel_size': 8, 'kv_cache_memory_bytes': 50251169792}"}) {
+    const LogReading log = read_log(line + tokens);
+    const auto budget = std::ranges::find(log.numbers, LogKind::kBudget, &LogNumber::kind);
+    ASSERT_NE(budget, log.numbers.end()) << line;
+    EXPECT_NEAR(budget->value, 46.8, 0.001) << line;
+    EXPECT_TRUE(explain(log, load_model("kimi-k2.5")).explained) << line;
+  }
+  const LogReading usage = read_log("Actual usage is 74.05 GiB for weight, 3.26 GiB for peak activation");
+  ASSERT_EQ(usage.numbers.size(), 1U);
+  EXPECT_EQ(usage.numbers[0].kind, LogKind::kWeights);
+  EXPECT_NEAR(usage.numbers[0].value, 74.05, 1e-9);
+}
+
 TEST(PlanExplain, FailedAllocationsAreReadAndPlaced) {
   const auto said = [](const std::string& text, const char* model) {
     const LogReading log = read_log(text);

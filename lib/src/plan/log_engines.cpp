@@ -30,6 +30,21 @@ void read_vllm_refusal(const LogLine& line) {
   if (line.count(LogKind::kTokens, "that can be stored in KV cache (")) line.engine("vllm");
 }
 
+/// A budget that was given in bytes, in a command or in the list of what is not default. "Replace ... with
+/// `--kv-cache-memory=N`" is advice.
+void read_given_budget(const LogLine& line) {
+  if (line.has("Replace ") || !line.reading.numbers.empty()) return;
+  for (const char* key : {"kv-cache-memory-bytes", "kv_cache_memory_bytes", "kv-cache-memory"}) {
+    const std::optional<std::int64_t> bytes = setting_number(line.text, key);
+    if (!bytes || *bytes < 1) continue;
+    ScannedNumber number;
+    number.value = static_cast<double>(*bytes) / kGiB;
+    number.half_digit = 0.5 / kGiB;
+    line.add(LogKind::kBudget, number, kGiB);
+    return;
+  }
+}
+
 void read_vllm_hybrid(const LogLine& line) {
   LogReading& r = line.reading;
   if (const auto block = number_after(line.text, "Setting attention block size to")) r.block = small(*block);
@@ -51,10 +66,14 @@ void read_vllm_hybrid(const LogLine& line) {
 void read_vllm_line(const LogLine& line) {
   const std::string_view t = line.text;
   LogReading& r = line.reading;
-  for (const char* key : {"KV cache memory:", "memory reserved for KV Cache is"}) {
+  read_given_budget(line);
+  for (const char* key :
+       {"KV cache memory:", "memory reserved for KV Cache is", "Current kv cache memory in use is"}) {
     if (line.bytes(LogKind::kBudget, key) || line.bytes(LogKind::kDeficit, std::string(key) + " -"))
       line.engine("vllm");
   }
+  if (line.has("memory for KV Cache as specified by") && line.bytes(LogKind::kBudget, "reserved ")) line.engine("vllm");
+  if (line.has(" for weight, ") && line.bytes(LogKind::kWeights, "Actual usage is ")) line.engine("vllm");
   if (const auto found = number_after(t, "GPU KV cache size:"); found && found->rest.starts_with(" t")) {
     line.add(LogKind::kTokens, *found, 1);
     line.engine("vllm");
