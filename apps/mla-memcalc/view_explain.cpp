@@ -58,9 +58,7 @@ report::Table numbers_table(const std::vector<Explained>& numbers) {
                    {.key = "planned", .title = "planned"}, {.key = "verdict", .title = "verdict"},
                    {.key = "how", .title = "from"}};
   for (const Explained& one : numbers) {
-    const std::string verdict = !one.planned  ? "given"
-                                : one.matches ? "matches"
-                                              : apart_text(one);
+    const std::string verdict = !one.planned ? "given" : one.matches ? "matches" : apart_text(one);
     table.rows.push_back({std::int64_t{one.logged.line}, one.logged.rank,
                           std::string(name_of(one.logged.kind)), value_text(one.logged, one.logged.value),
                           planned_text(one), verdict, one.how});

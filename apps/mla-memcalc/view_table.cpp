@@ -266,7 +266,8 @@ std::string expanded_note(const ModelConfig& model) {
   const std::optional<CacheCost> latent = cost_in(model, kColumns[0]);
   if (engines.empty() || !latent) return {};
   return fmt::format(
-      "{}: the {} B are latent rows, but some engines keep K and V heads of this model, and there a token takes, in "
+      "{}: the {} B are latent rows, but some engines keep K and V heads of this model, and there a token "
+      "takes, in "
       "bf16: {}",
       model.name, bytes_text(latent->bytes_per_token), engines);
 }

@@ -283,7 +283,8 @@ TEST_F(MemcalcNewcomer, BitsOfFormatsAreThoseOfTheirRows) {
 }
 
 TEST_F(MemcalcNewcomer, RatiosOfSmallFormatsSayWhatTheyCompare) {
-  const Args base{"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--versus", "mha", "--engine", "none"};
+  const Args base{"plan", "deepseek-v3", "--gpu", "h200",     "--gpus",
+                  "8",    "--versus",    "mha",   "--engine", "none"};
   const auto with = [&](const char* format) {
     Args args = base;
     args.insert(args.end(), {"--cache", format});
@@ -381,7 +382,8 @@ TEST_F(MemcalcNewcomer, FormatsAnEngineLacksAreRefusedAlikeEverywhere) {
   refuse({"--cache", "q8_0"}, {"vllm has no cache format q8_0", "it takes bf16, f16,"});
   refuse({"--engine", "llama.cpp", "--weights", "q4_k_m", "--cache", "fp8"},
          {"llama.cpp has no cache format fp8", "or iq4_nl"});
-  refuse({"--cache", "fp8_ds_mla"}, {"top-k indexer alone, and deepseek-v3 has none", "its 8-bit format is fp8"});
+  refuse({"--cache", "fp8_ds_mla"},
+         {"top-k indexer alone, and deepseek-v3 has none", "its 8-bit format is fp8"});
   refuse({"--cache-v", "fp8"}, {"vllm stores K and V in one format, not in bf16 and fp8"});
 }
 
@@ -392,7 +394,8 @@ TEST_F(MemcalcNewcomer, WhatDoesNotFitIsSaidInPartsThatAddUp) {
     return out_of(args, 1);
   };
   // 79.3 + 4.6 - 71.3, 79.3 + 2.0 - 69.7 and 79.3 + 4.6 - 79.2, each rounded once.
-  expect_has(said({}), "Weights (79.3 GiB) and runtime (4.6 GiB) exceed the 71.3 GiB a GPU may use by 12.7 GiB");
+  expect_has(said({}),
+             "Weights (79.3 GiB) and runtime (4.6 GiB) exceed the 71.3 GiB a GPU may use by 12.7 GiB");
   expect_has(said({"--engine", "sglang"}),
              "Weights (79.3 GiB) and libraries (2.0 GiB) exceed the 69.7 GiB a GPU may use by 11.6 GiB");
   const std::string trt = said({"--engine", "tensorrt-llm"});
@@ -424,9 +427,11 @@ TEST_F(MemcalcNewcomer, ExplainTakesWhatTheLogDoesNotSay) {
     return Json::parse(run.out);
   };
   EXPECT_EQ(answer({"--tp", "2"})["facts"]["explained"], true);
-  expect_has(answer({"--tp", "2"})["facts"]["hypothesis"].get<std::string>(), "cache format bf16, blocks of 16, TP2");
+  expect_has(answer({"--tp", "2"})["facts"]["hypothesis"].get<std::string>(),
+             "cache format bf16, blocks of 16, TP2");
   EXPECT_EQ(answer({"--tp", "4", "--cache", "bf16"})["facts"]["explained"], false);
-  expect_has(answer({"--engine", "vllm@0.11", "--tp", "2"})["facts"]["hypothesis"].get<std::string>(), "vllm 0.10");
+  expect_has(answer({"--engine", "vllm@0.11", "--tp", "2"})["facts"]["hypothesis"].get<std::string>(),
+             "vllm 0.10");
   refused({"explain", "-", "--model", "qwen3-30b-a3b", "--tp", "0"}, {"--tp is 0; it must be 1 to 65536"});
   refused({"explain", "-", "--model", "qwen3-30b-a3b", "--cache", "bf17"}, {"'bf17'"});
   refused({"explain", "-", "--model", "qwen3-30b-a3b", "--engine", "vlm"}, {"'vlm'", "'vllm'"});

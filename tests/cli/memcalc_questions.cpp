@@ -228,8 +228,8 @@ TEST_F(MemcalcQuestions, ASweepKeepsWhatCannotBe) {
   expect_has(rows[2], "top-k indexer alone, and glm-4.7-flash has none");
   expect_has(rows[3], "top-k indexer alone, and minicpm3-4b has none");
   expect_has(rows[4], "top-k indexer alone, and minicpm3-4b has none");
-  const RunResult mixed = memcalc({"sweep", "glm-4.7-flash", "--gpu", "h200", "--gpus", "8", "--layout", "dp8",
-                                   "--cache", "fp8,fp8_ds_mla", "--context", "8k", "-o", "csv"});
+  const RunResult mixed = memcalc({"sweep", "glm-4.7-flash", "--gpu", "h200", "--gpus", "8", "--layout",
+                                   "dp8", "--cache", "fp8,fp8_ds_mla", "--context", "8k", "-o", "csv"});
   EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
   expect_has(mixed.out, "DP8+EP8,fp8,8192,true");
   const RunResult all =

@@ -211,9 +211,15 @@ TEST(PlanMemory, FormatsThatAnEngineDoesNotHaveAreRefused) {
   refused(with("tensorrt-llm", "fp8_ds_mla", test::deepseek_v32()), {"tensorrt-llm has no"});
   refused(with("llama.cpp", "fp8", llama), {"llama.cpp has no cache format fp8"});
   refused(with("llama.cpp", "q6_0", llama), {"llama.cpp has no cache format q6_0"});  // ik_llama.cpp's
-  for (const auto& [engine, format] :
-       {std::pair{"llama.cpp", "q4_1"}, {"ik_llama.cpp", "f16"}, {"ik_llama.cpp", "q6_0"}, {"vllm", "fp8"},
-        {"vllm", "nvfp4"}, {"sglang", "nvfp4"}, {"tensorrt-llm", "int8"}, {"none", "q8_0"}, {"none", "int8"}}) {
+  for (const auto& [engine, format] : {std::pair{"llama.cpp", "q4_1"},
+                                       {"ik_llama.cpp", "f16"},
+                                       {"ik_llama.cpp", "q6_0"},
+                                       {"vllm", "fp8"},
+                                       {"vllm", "nvfp4"},
+                                       {"sglang", "nvfp4"},
+                                       {"tensorrt-llm", "int8"},
+                                       {"none", "q8_0"},
+                                       {"none", "int8"}}) {
     EXPECT_GT(with(engine, format, llama)().sequences, 0) << engine << ' ' << format;
   }
   // Of two formats the foreign one is named; only the ggml family has two at all.
@@ -231,7 +237,8 @@ TEST(PlanMemory, TiledRowsAreForSparseModels) {
   for (const char* engine : {"vllm", "sglang"}) {
     PlanRequest request = test::logged_budget(engine, test::gib(40), 4096);
     request.cache = find_kv_format("fp8_ds_mla");
-    refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"fp8_ds_mla", "deepseek-v3 has none"});
+    refused([&] { return plan_memory(test::deepseek_v3(), request); },
+            {"fp8_ds_mla", "deepseek-v3 has none"});
     EXPECT_EQ(plan_memory(test::deepseek_v32(), request).cache_bytes_per_token, 61 * (656 + 132));
   }
   PlanRequest request = test::logged_budget("vllm", test::gib(40), 4096);

@@ -116,8 +116,8 @@ enum class PoolShare : std::uint8_t {
 /// What an engine needs beside weights and cache.
 enum class RuntimeRule : std::uint8_t {
   kPrefillStep,  ///< the profiled peak of max_batched_tokens tokens, captured graphs, libraries
-  kMicroBatch,   ///< llama.cpp's compute buffer: a graph of n_ubatch tokens with their logits, and a CUDA context
-  kNone,         ///< nothing of it lies where the cache lies
+  kMicroBatch,  ///< llama.cpp's compute buffer: a graph of n_ubatch tokens with their logits, and a CUDA context
+  kNone,        ///< nothing of it lies where the cache lies
 };
 
 /// How vLLM's groups of DeepSeek-V4 share blocks: each page size of the compressed layers is a size class.
@@ -159,14 +159,14 @@ struct EngineRules {
   int block_step = 1;                  ///< block sizes that are no multiple of it are refused
   int sparse_block = 0;                ///< the only block size top-k sparse MLA kernels take; 0: any
   int block_alignment = 16,
-      mla_block_alignment = 64;       ///< steps in which blocks grow to hold a recurrent state
-  int reserved_blocks = 0;            ///< counted in the pool, never usable (vLLM's null block)
-  int spare_blocks = 0;               ///< allocated beyond the pool (SGLang's spare page)
-  bool round_blocks_up = false;       ///< TensorRT-LLM: ceil(budget / block bytes)
-  double group_padding_limit = 1.0;   ///< largest / smallest layer count below which groups are padded up
+      mla_block_alignment = 64;      ///< steps in which blocks grow to hold a recurrent state
+  int reserved_blocks = 0;           ///< counted in the pool, never usable (vLLM's null block)
+  int spare_blocks = 0;              ///< allocated beyond the pool (SGLang's spare page)
+  bool round_blocks_up = false;      ///< TensorRT-LLM: ceil(budget / block bytes)
+  double group_padding_limit = 1.0;  ///< largest / smallest layer count below which groups are padded up
   PoolShare pool_share = PoolShare::kTokens;
-  double window_pool_ratio = 1.0;     ///< kTokens: tokens of the window pool per token of the full pool
-  double state_pool_ratio = 0.0;      ///< kPoolPerKind: bytes of the state pool per byte of the others
+  double window_pool_ratio = 1.0;  ///< kTokens: tokens of the window pool per token of the full pool
+  double state_pool_ratio = 0.0;   ///< kPoolPerKind: bytes of the state pool per byte of the others
   IndexKeys index_keys = IndexKeys::kScaled;
   bool index_on_every_layer = false;  ///< index keys are charged on layers that share another layer's indexer
   bool index_whole_under_dcp = false;   ///< every rank keeps all index keys

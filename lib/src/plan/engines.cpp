@@ -28,17 +28,10 @@ constexpr std::array kGgmlExpanded{ExpandedClass{
     "minicpm3", false, "its graph caches K and V of every head (llama.cpp src/models/minicpm3.cpp)"}};
 
 // The cache formats an engine takes. Read 2026-11-30.
-constexpr std::array<std::string_view, 9> kVllmFormats{"bf16",
-                                                       "f16",
-                                                       "f32",
-                                                       "fp8",
-                                                       "fp8_ds_mla",
-                                                       "fp8_per_token_head",
-                                                       "int8_per_token_head",
-                                                       "nvfp4",
-                                                       "nvfp4_ds_mla"};
-constexpr std::array<std::string_view, 6> kSglangFormats{"bf16", "f16",   "f32",
-                                                         "fp8",  "nvfp4", "fp8_ds_mla"};
+constexpr std::array<std::string_view, 9> kVllmFormats{
+    "bf16",  "f16",         "f32", "fp8", "fp8_ds_mla", "fp8_per_token_head", "int8_per_token_head",
+    "nvfp4", "nvfp4_ds_mla"};
+constexpr std::array<std::string_view, 6> kSglangFormats{"bf16", "f16", "f32", "fp8", "nvfp4", "fp8_ds_mla"};
 constexpr std::array<std::string_view, 6> kTensorrtFormats{"bf16", "f16", "f32", "fp8", "int8", "nvfp4"};
 constexpr std::array<std::string_view, 9> kLlamaFormats{"f32",  "f16",  "bf16", "q8_0",  "q5_1",
                                                         "q5_0", "q4_1", "q4_0", "iq4_nl"};
@@ -267,9 +260,9 @@ constexpr EngineRules lmcache() {
           .source = "LMCache default chunk_size"};
 }
 
-constexpr std::array kEngines{exact(),          vllm_0_5(),       vllm_0_6(),       vllm_0_8(),
-                              vllm_0_10(),      vllm_0_16(),      vllm_0_22(),      vllm_0_24(),
-                              sglang(),         tensorrt_llm(),   tensorrt_llm_1(), llama_cpp_2023(),
+constexpr std::array kEngines{exact(),          vllm_0_5(),       vllm_0_6(),          vllm_0_8(),
+                              vllm_0_10(),      vllm_0_16(),      vllm_0_22(),         vllm_0_24(),
+                              sglang(),         tensorrt_llm(),   tensorrt_llm_1(),    llama_cpp_2023(),
                               llama_cpp_2025(), llama_cpp_2026(), llama_cpp_2026_07(), ik_llama_cpp(),
                               lmcache()};
 

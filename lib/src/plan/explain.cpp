@@ -104,7 +104,8 @@ std::vector<Layout> weighed_layouts(const LogReading& log, const ModelConfig& mo
 }
 
 /// Weights: which storage comes nearest on any stage.
-void explain_weights(const LogReading& log, const ModelConfig& model, const Hypothesis& best, Explained& result) {
+void explain_weights(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
+                     Explained& result) {
   constexpr double kTolerance = 0.005;
   const double logged = result.logged.value * result.logged.unit;
   double nearest = -1;
@@ -138,7 +139,8 @@ void explain_weights(const LogReading& log, const ModelConfig& model, const Hypo
     if (!matched()) weigh(scheme_of(model), "as the config says", layout);
   }
   for (const WeightFormat& format : all_weight_formats()) {
-    if (!matched()) weigh(uniform_scheme(format), format.name, best.layout);
+    const WeightFiles others = best.engine.gguf ? WeightFiles::kSafetensors : WeightFiles::kGguf;
+    if (!matched() && format.files != others) weigh(uniform_scheme(format), format.name, best.layout);
   }
   result.planned = nearest >= 0;
   result.low = result.high = nearest / result.logged.unit;
@@ -146,6 +148,8 @@ void explain_weights(const LogReading& log, const ModelConfig& model, const Hypo
   result.matches = std::abs(result.gap) <= kTolerance;
   if (!result.matches && four_bits && result.gap > 0 && result.gap < 0.15)
     result.how += "; 4-bit kernels pad matrices";
+  if (!result.matches && result.gap > 0 && result.gap < 0.15 && model.multimodal)
+    result.how += "; the vision or audio tower is not counted";
 }
 
 /// Whether `format` is one that the log's own word may mean: "fp8" is fp8_ds_mla too where the model has an index.
@@ -215,7 +219,8 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
         best = hypothesis;
         outcome = std::move(*one);
         out.others.clear();
-      } else if (one->matches == outcome.matches && outcome.matches > 0 && hypothesis.cost <= best->cost + 2) {
+      } else if (one->matches == outcome.matches && outcome.matches > 0 &&
+                 hypothesis.cost <= best->cost + 2) {
         const std::string text = to_text(hypothesis);
         if (std::find(out.others.begin(), out.others.end(), text) == out.others.end())
           out.others.push_back(text);
@@ -283,7 +288,8 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   }
   if (search.spent() && matches < planned)
     out.sentences.emplace_back("the search was given up before every layout and format had been tried");
-  if (log.cut) out.sentences.push_back(fmt::format("only the first {} numbers were read", log.numbers.size()));
+  if (log.cut)
+    out.sentences.push_back(fmt::format("only the first {} numbers were read", log.numbers.size()));
   add_failures(log, model, *best, out);
   add_too_long(log, model, out);
   add_sentences(log, model, *best, planned > 0, out);

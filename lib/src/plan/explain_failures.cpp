@@ -44,9 +44,9 @@ std::optional<std::int64_t> weights_of(const ModelConfig& model, const Hypothesi
 std::string while_loading(const LogFailure& failure, const ModelConfig& model, const Hypothesis& best) {
   const std::optional<std::int64_t> weights = weights_of(model, best);
   if (!weights) return "nothing before it says how far the engine had come";
-  std::string text =
-      fmt::format("no line before it says that the weights are loaded; as the config says, a rank of {} holds {}",
-                  to_text(best.layout), gib(*weights));
+  std::string text = fmt::format(
+      "no line before it says that the weights are loaded; as the config says, a rank of {} holds {}",
+      to_text(best.layout), gib(*weights));
   if (failure.total <= 0) return text;
   if (static_cast<double>(*weights) > failure.total)
     return text + ", more than the GPU has: more GPUs or a smaller weight format are needed";
@@ -60,13 +60,16 @@ void add_failures(const LogReading& log, const ModelConfig& model, const Hypothe
   const LogFailure& first = log.failures.front();
   std::string text = what_failed(first);
   if (log.failures.size() > 1) text += fmt::format(", and {} more such lines", log.failures.size() - 1);
-  if (before(log, first.line, {LogKind::kTokens, LogKind::kBlocks, LogKind::kCacheBytes, LogKind::kKeyBytes})) {
+  if (before(log, first.line,
+             {LogKind::kTokens, LogKind::kBlocks, LogKind::kCacheBytes, LogKind::kKeyBytes})) {
     text +=
-        "; the cache had been allocated, so activations, captured graphs or logits found too little outside it: lower "
+        "; the cache had been allocated, so activations, captured graphs or logits found too little outside "
+        "it: lower "
         "the engine's share of memory, or let fewer sequences run at once";
   } else if (before(log, first.line, {LogKind::kWeights, LogKind::kBudget, LogKind::kDeficit})) {
     text +=
-        "; the weights were loaded and the cache was not, so the largest prefill step did not fit beside them: shorten "
+        "; the weights were loaded and the cache was not, so the largest prefill step did not fit beside "
+        "them: shorten "
         "it, or use more GPUs";
   } else {
     text += "; " + while_loading(first, model, best);

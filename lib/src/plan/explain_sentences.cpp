@@ -77,11 +77,11 @@ void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypoth
   if (budgets.size() > 1) {
     const auto [low, high] = std::minmax_element(budgets.begin(), budgets.end());
     if (*low != *high) {
-      out.sentences.push_back(fmt::format("each rank logs its own memory, {:.2f} to {:.2f} GiB here; {}", *low, *high,
-                                          best.layout.pp > 1
-                                              ? "stages hold different layers, and the smallest pool "
-                                                "decides for all"
-                                              : "the smallest decides for all"));
+      out.sentences.push_back(
+          fmt::format("each rank logs its own memory, {:.2f} to {:.2f} GiB here; {}", *low, *high,
+                      best.layout.pp > 1 ? "stages hold different layers, and the smallest pool "
+                                           "decides for all"
+                                         : "the smallest decides for all"));
     }
   }
   constexpr double kNear = 0.05;

@@ -86,7 +86,8 @@ bool same_cache(const EngineRules& a, const EngineRules& b, const ModelConfig& m
   const bool entries = model.count(AttentionKind::kCompressed) > 0;
   return a.token_count == b.token_count && a.mla_storage == b.mla_storage &&
          a.reserved_blocks == b.reserved_blocks && a.context_ranks == b.context_ranks &&
-         a.sparse_block == b.sparse_block && (!model.indexer || a.index_keys == b.index_keys) && default_block(model, a) == default_block(model, b) &&
+         a.sparse_block == b.sparse_block && (!model.indexer || a.index_keys == b.index_keys) &&
+         default_block(model, a) == default_block(model, b) &&
          (!windows || (a.window == b.window && a.pool_share == b.pool_share)) &&
          (!mixed || a.group_padding_limit == b.group_padding_limit) &&
          (!entries || a.entry_pages == b.entry_pages);

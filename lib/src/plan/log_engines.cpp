@@ -72,7 +72,8 @@ void read_vllm_line(const LogLine& line) {
     if (line.bytes(LogKind::kBudget, key) || line.bytes(LogKind::kDeficit, std::string(key) + " -"))
       line.engine("vllm");
   }
-  if (line.has("memory for KV Cache as specified by") && line.bytes(LogKind::kBudget, "reserved ")) line.engine("vllm");
+  if (line.has("memory for KV Cache as specified by") && line.bytes(LogKind::kBudget, "reserved "))
+    line.engine("vllm");
   if (line.has(" for weight, ") && line.bytes(LogKind::kWeights, "Actual usage is ")) line.engine("vllm");
   if (const auto found = number_after(t, "GPU KV cache size:"); found && found->rest.starts_with(" t")) {
     line.add(LogKind::kTokens, *found, 1);
@@ -115,6 +116,18 @@ void read_sglang_line(const LogLine& line) {
       line.reading.cache_dtype = fp8 ? "fp8" : dtype->substr(std::string_view("torch.").size());
     }
   }
+  if (line.has("Mamba Cache is allocated")) {
+    line.engine("sglang");
+    const auto states = number_after(t, "max_mamba_cache_size:");
+    const auto conv = number_after(t, "conv_state size:");
+    auto sum = number_after(t, " ssm_state size:");
+    if (states && conv && sum && states->value >= 1 && states->value < 1e9) {
+      constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+      sum->value += conv->value;
+      sum->half_digit += conv->half_digit;
+      line.add(LogKind::kStateBytes, *sum, kGiB).length = static_cast<std::int64_t>(states->value);
+    }
+  }
   if (const auto tokens = number_after(t, "max_total_num_tokens=")) {
     line.add(LogKind::kTokens, *tokens, 1);
     line.engine("sglang");
@@ -137,7 +150,8 @@ void read_tensorrt_line(const LogLine& line) {
     }
   }
   // The PyTorch backend names what is left of the share it takes, and what a token takes.
-  for (const char* key : {"available KV cache memory when calculating max tokens:", "Estimated max memory in KV cache :"}) {
+  for (const char* key :
+       {"available KV cache memory when calculating max tokens:", "Estimated max memory in KV cache :"}) {
     if (line.bytes(LogKind::kBudget, key)) line.engine("tensorrt-llm");
   }
   for (const char* key : {"kv size is ", "kv size per token is "}) line.count(LogKind::kTokenBytes, key);

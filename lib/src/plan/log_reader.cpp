@@ -65,6 +65,8 @@ std::string_view name_of(LogKind kind) noexcept {
       return "V";
     case LogKind::kTokenBytes:
       return "bytes of a token";
+    case LogKind::kStateBytes:
+      return "states";
   }
   return "?";
 }

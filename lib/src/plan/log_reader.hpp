@@ -26,6 +26,7 @@ enum class LogKind : std::uint8_t {
   kKeyBytes,     ///< GiB of K (llama.cpp: c^KV)
   kValueBytes,   ///< GiB of V
   kTokenBytes,   ///< bytes of a token on a rank
+  kStateBytes,   ///< GiB of the states of `length` sequences and a spare one (SGLang)
 };
 [[nodiscard]] MLA_EXPORT std::string_view name_of(LogKind kind) noexcept;
 
@@ -37,7 +38,7 @@ struct LogNumber {
   double value = 0;
   double half_digit = 0;              ///< half of the last printed digit: the true number is that near
   double unit = 1;                    ///< bytes of one: 2^30, 2^20; 1 for counts
-  std::int64_t length = 0;            ///< kConcurrency, kNeed: tokens of a sequence
+  std::int64_t length = 0;            ///< kConcurrency, kNeed: tokens of a sequence; kStateBytes: sequences
   int streams = 1;                    ///< kTokens of llama.cpp: caches of so many cells each
   int layers = 0;                     ///< kTokens of llama.cpp: layers that the line speaks of; 0: not said
   CacheOf cache = CacheOf::kUnknown;  ///< kTokens of llama.cpp

@@ -111,11 +111,11 @@ std::string blocks_formula(const EngineRules& engine, const MemoryPlan& plan, co
   const char* rounding = engine.round_blocks_up ? "ceil" : "floor";
   if (stage.pools.size() == 1)
     return fmt::format("{}({} / {})", rounding, num(stage.cache_budget), num(pool.block_bytes));
-  if (pool.groups.front().kind == GroupKind::kState) return "the states' share of the cache / bytes of a block";
+  if (pool.groups.front().kind == GroupKind::kState)
+    return "the states' share of the cache / bytes of a block";
   const std::int64_t bytes = times(pool.blocks, pool.block_bytes);
-  const double share = stage.cache_budget > 0
-                           ? 100 * static_cast<double>(bytes) / static_cast<double>(stage.cache_budget)
-                           : 0;
+  const double share =
+      stage.cache_budget > 0 ? 100 * static_cast<double>(bytes) / static_cast<double>(stage.cache_budget) : 0;
   return fmt::format("{:.1f} % of the cache, {}", share,
                      engine.pool_share == PoolShare::kLength
                          ? "a pool's share being its window (full: the context) x bytes of a token in it"
@@ -154,17 +154,16 @@ void answer_lines(Writer& out, const PlanRequest& request, const MemoryPlan& pla
   const std::size_t groups = stage.pools.empty() ? 0 : stage.pools.front().groups.size();
   out.add_by_engine("answer.tokens", "tokens a replica holds, as logged", Unit::kTokens, plan.tokens_logged,
                     cells            ? fmt::format("{} sequences x {} cells: --ctx-size",
-                                                   num(plan.sequences_per_replica),
-                                                   num(round_up(plan.context, kCells)))
+                                                   num(plan.sequences_per_replica), num(round_up(plan.context, kCells)))
                     : by_concurrency ? fmt::format("int(concurrency x {})", num(plan.context))
                     : groups > 1
                         ? fmt::format("blocks // {} groups x smallest block", groups)
                         : fmt::format("blocks x {} tokens{}", plan.block,
                                       request.layout.dcp > 1 ? fmt::format(" x dcp {}", request.layout.dcp)
                                                              : std::string()));
-  out.add_by_engine("answer.concurrency", "concurrency at this context, as logged", Unit::kRatio,
-                    plan.concurrency_logged,
-                    cells ? "cache / cache of one sequence; no line of its log" : "blocks / blocks of one sequence");
+  out.add_by_engine(
+      "answer.concurrency", "concurrency at this context, as logged", Unit::kRatio, plan.concurrency_logged,
+      cells ? "cache / cache of one sequence; no line of its log" : "blocks / blocks of one sequence");
   out.add_by_engine(
       "answer.sequences_per_replica", "whole sequences a replica holds", Unit::kSequences,
       plan.sequences_per_replica,

@@ -140,10 +140,10 @@ void outside_share(Warnings& out, const PlanRequest& request, const MemoryPlan& 
   const std::int64_t outside = stage.runtime_bytes - stage.charged_bytes;
   const std::int64_t rest = request.gpu_memory_bytes - plan.budget_bytes;
   if (outside <= rest) return;
-  out.push_back(
-      fmt::format("activations and graphs take {}, more than the {} that a share of {} leaves outside: {} would run "
-                  "out of memory; lower --utilization or --batched-tokens",
-                  gib(outside), gib(rest), num(*request.utilization), request.engine.name));
+  out.push_back(fmt::format(
+      "activations and graphs take {}, more than the {} that a share of {} leaves outside: {} would run "
+      "out of memory; lower --utilization or --batched-tokens",
+      gib(outside), gib(rest), num(*request.utilization), request.engine.name));
 }
 
 /// What a plan without an engine, or for a cache that is not on the GPU, counts.
@@ -151,29 +151,34 @@ void no_serving_engine(Warnings& out, const PlanRequest& request) {
   const EngineRules& engine = request.engine;
   if (engine.name == "none") {
     out.emplace_back(
-        "engine none: tokens are counted one by one, in no engine's pages; the share of memory and what activations, "
+        "engine none: tokens are counted one by one, in no engine's pages; the share of memory and what "
+        "activations, "
         "graphs and libraries take are assumed as for vllm");
   }
   if (engine.off_gpu) {
-    out.push_back(fmt::format(
-        "{} keeps copies of an engine's cache in host memory or on disk, in chunks of {} tokens: the plan is what "
-        "--kv-memory holds of them for each GPU, whatever the GPU itself holds",
-        engine.name, engine.block));
+    out.push_back(
+        fmt::format("{} keeps copies of an engine's cache in host memory or on disk, in chunks of {} tokens: "
+                    "the plan is what "
+                    "--kv-memory holds of them for each GPU, whatever the GPU itself holds",
+                    engine.name, engine.block));
   }
 }
 
 /// Engines that give window layers a pool of their own.
-void window_pools(Warnings& out, const ModelConfig& model, const PlanRequest& request, const MemoryPlan& plan) {
+void window_pools(Warnings& out, const ModelConfig& model, const PlanRequest& request,
+                  const MemoryPlan& plan) {
   if (request.engine.pool_share != PoolShare::kLength) return;
   const StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
   for (const CachePool& pool : stage.pools) {
     const CacheGroup& group = pool.groups.front();
     if (group.kind != GroupKind::kWindow || stage.cache_budget <= 0) continue;
-    const double share = static_cast<double>(times(pool.blocks, pool.block_bytes)) /
-                         static_cast<double>(stage.cache_budget);
+    const double share =
+        static_cast<double>(times(pool.blocks, pool.block_bytes)) / static_cast<double>(stage.cache_budget);
     out.push_back(fmt::format(
-        "{} splits the cache where max_attention_window names the windows of {}: {:.1f} % for the {} layers of window "
-        "{}, as window x bytes of a token are to those of the full layers at {} tokens; without that setting every "
+        "{} splits the cache where max_attention_window names the windows of {}: {:.1f} % for the {} layers "
+        "of window "
+        "{}, as window x bytes of a token are to those of the full layers at {} tokens; without that setting "
+        "every "
         "layer keeps the whole length (tensorrt-llm@0.21)",
         request.engine.name, model.name, 100 * share, group.layers, num(group.window), num(plan.context)));
   }

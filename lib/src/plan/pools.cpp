@@ -204,7 +204,8 @@ void fill_by_kind(PoolSet& set, const PoolInputs& inputs, std::int64_t budget, s
       states = true;
       continue;
     }
-    token_bytes += token_share(inputs, group, context) * static_cast<double>(pool.block_bytes) / static_cast<double>(group.block);
+    token_bytes += token_share(inputs, group, context) * static_cast<double>(pool.block_bytes) /
+                   static_cast<double>(group.block);
   }
   const double ratio = inputs.engine.state_pool_ratio;
   const double state_share = !states ? 0 : token_bytes == 0 ? 1 : ratio / (1 + ratio);
@@ -350,8 +351,7 @@ double concurrency_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t
   double concurrency = -1;
   if (set.fluid) {
     const std::int64_t bytes = sequence_bytes(inputs, set, length);
-    return bytes == 0 ? 0
-                      : static_cast<double>(left_for(inputs, set, length)) / static_cast<double>(bytes);
+    return bytes == 0 ? 0 : static_cast<double>(left_for(inputs, set, length)) / static_cast<double>(bytes);
   }
   for (const CachePool& pool : set.pools) {
     const std::int64_t blocks = sequence_blocks(inputs, pool, length);
@@ -364,7 +364,8 @@ double concurrency_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t
 
 std::int64_t tokens_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length, TokenCount count) {
   if (set.pools.empty()) return 0;
-  if (inputs.engine.pools == PoolKind::kCells) {  // a context is of whole sequences, each of whole blocks of cells
+  if (inputs.engine.pools ==
+      PoolKind::kCells) {  // a context is of whole sequences, each of whole blocks of cells
     const std::int64_t sequences = sequences_of(inputs, set, length);
     return sequences == kUnlimited ? kUnlimited : times(sequences, round_up(length, kCellPadding));
   }

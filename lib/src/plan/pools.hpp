@@ -47,7 +47,7 @@ struct PoolSet {
       false;  ///< no fixed shares: any pool may take any byte (llama.cpp's contexts, DeepSeek-V4 outside vLLM)
   std::int64_t budget = 0;  ///< scratch not taken yet
   std::int64_t left = 0;    ///< scratch of the context that it was filled for taken
-  std::int64_t block = 0;  ///< tokens a block of the full-length layers, after the engine raised it
+  std::int64_t block = 0;   ///< tokens a block of the full-length layers, after the engine raised it
   std::vector<std::string> warnings;
 };
 

@@ -18,7 +18,8 @@ constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr std::int64_t kGraphs = kGiB;         // captured graphs of a decode engine
 constexpr std::int64_t kContext = kGiB;        // driver context, cuBLAS and attention workspaces
 constexpr std::int64_t kCommunication = kGiB;  // NCCL channels and symmetric buffers, with several GPUs
-constexpr std::int64_t kGgmlContext = kGiB * 7 / 10;  // driver context, cuBLAS: what llama.cpp calls unaccounted
+constexpr std::int64_t kGgmlContext =
+    kGiB * 7 / 10;  // driver context, cuBLAS: what llama.cpp calls unaccounted
 constexpr std::int64_t kBf16 = 2;
 constexpr std::int64_t kF32 = 4;
 constexpr std::int64_t kHiddenCopies = 4;  // residual, normed input, output, communication buffer
@@ -74,10 +75,11 @@ Line prefill_step(const ModelConfig& model, const PlanRequest& request) {
   const std::int64_t sampler = times(times(request.max_sequences, model.vocab_size), 2 * kF32);
   return line(
       "runtime.activations", "activations", plus(layers, sampler),
-      fmt::format("{} batched tokens x ({} x {} hidden + max({} attention, {} FFN)) x 2 B + {} sequences x {} "
-                  "logits x 2 x 4 B",
-                  num(request.max_batched_tokens), kHiddenCopies, num(std::int64_t{model.hidden_size}),
-                  num(attention), num(ffn), num(request.max_sequences), num(std::int64_t{model.vocab_size})),
+      fmt::format(
+          "{} batched tokens x ({} x {} hidden + max({} attention, {} FFN)) x 2 B + {} sequences x {} "
+          "logits x 2 x 4 B",
+          num(request.max_batched_tokens), kHiddenCopies, num(std::int64_t{model.hidden_size}),
+          num(attention), num(ffn), num(request.max_sequences), num(std::int64_t{model.vocab_size})),
       "assumption; --activations sets it");
 }
 
@@ -134,11 +136,10 @@ RuntimeBytes estimated(const ModelConfig& model, const PlanRequest& request) {
   switch (request.engine.runtime) {
     case RuntimeRule::kPrefillStep: {
       const bool several = request.layout.gpus() > 1;
-      runtime.lines = {prefill_step(model, request),
-                       assumed("graphs", "captured graphs", kGraphs, "1 GiB", "--graphs"),
-                       assumed("other", "driver, libraries, communication",
-                               kContext + (several ? kCommunication : 0),
-                               several ? "1 GiB + 1 GiB for communication" : "1 GiB", "--non-torch")};
+      runtime.lines = {
+          prefill_step(model, request), assumed("graphs", "captured graphs", kGraphs, "1 GiB", "--graphs"),
+          assumed("other", "driver, libraries, communication", kContext + (several ? kCommunication : 0),
+                  several ? "1 GiB + 1 GiB for communication" : "1 GiB", "--non-torch")};
       break;
     }
     case RuntimeRule::kMicroBatch:

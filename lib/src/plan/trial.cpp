@@ -235,6 +235,8 @@ std::vector<Trial::Option> Trial::options(const LogNumber& logged) const {
       return bytes(logged);
     case LogKind::kTokenBytes:
       return token_bytes();
+    case LogKind::kStateBytes:
+      return state_bytes(logged);
     case LogKind::kBudget:
     case LogKind::kDeficit:
     case LogKind::kWeights:
@@ -304,11 +306,11 @@ std::vector<Trial::Option> Trial::from_budgets(const LogNumber& logged) const {
   const std::int64_t length = length_of(logged);
   const auto& pools = sets_.front().pools;
   for (const auto& budgets : choices_) {
-    found.push_back(
-        {from_budget(logged, budgets, length), how([&] {
-           return fmt::format("{}, {} B a block of {} tokens", budget_text(budgets),
-                              pools.empty() ? std::string("0") : num(pools.front().block_bytes), num(block()));
-         })});
+    found.push_back({from_budget(logged, budgets, length), how([&] {
+                       return fmt::format("{}, {} B a block of {} tokens", budget_text(budgets),
+                                          pools.empty() ? std::string("0") : num(pools.front().block_bytes),
+                                          num(block()));
+                     })});
     if (logged.kind == LogKind::kEstimate && sets_.size() > 1)
       found.push_back(all_layers_on_one(budgets, length));
   }
@@ -330,7 +332,8 @@ Trial::Option Trial::all_layers_on_one(const Budgets& budgets, std::int64_t leng
     fill(set, inputs_, static_cast<std::int64_t>(bytes), length);
     return static_cast<double>(estimate_of(set, length));
   };
-  return {Range({at(-1), at(1)}), how([&] { return fmt::format("{}, {}", budget_text(budgets), kAllLayers); })};
+  return {Range({at(-1), at(1)}),
+          how([&] { return fmt::format("{}, {}", budget_text(budgets), kAllLayers); })};
 }
 
 /// What one sequence needs: on the largest stage, or (a known fault of vLLM under pp) with all layers on

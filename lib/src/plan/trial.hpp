@@ -66,6 +66,7 @@ class Trial {
   [[nodiscard]] std::vector<Option> need(const LogNumber& logged) const;
   [[nodiscard]] std::vector<Option> bytes(const LogNumber& logged) const;
   [[nodiscard]] std::vector<Option> token_bytes() const;
+  [[nodiscard]] std::vector<Option> state_bytes(const LogNumber& logged) const;
   [[nodiscard]] Range from_budget(const LogNumber& logged, const Budgets& budgets, std::int64_t length) const;
   [[nodiscard]] Option all_layers_on_one(const Budgets& budgets, std::int64_t length) const;
   void add_from_pool(std::vector<Option>& found, const LogNumber& logged, std::int64_t length) const;

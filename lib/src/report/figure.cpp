@@ -98,12 +98,13 @@ std::string draw(const LinePanel& panel, int& block) {
                         gnuplot_quoted(series.name));
   }
   constexpr double kRoomForTick = 1.01;  // a tick on the very edge is not drawn
-  constexpr double kDoublings = 4;  // from here on the values are powers of two that people choose
+  constexpr double kDoublings = 4;       // from here on the values are powers of two that people choose
   const bool powers = xs.low > 0 && xs.high / xs.low >= kDoublings;
   out += powers ? std::string("set logscale x 2\nset xrange [*:*]\n") : axis_lines('x', xs);
   out += axis_lines('y', ys);
   out += ticks_at(values);
-  out += fmt::format("set format y '%.1s%c'\nset bmargin {}\nset rmargin 4\n", 5 + (panel.series.size() + 1) / 2);
+  out += fmt::format("set format y '%.1s%c'\nset bmargin {}\nset rmargin 4\n",
+                     5 + (panel.series.size() + 1) / 2);
   out += "set key outside below maxcols 2 samplen 2 width 1\n";
   if (powers) out += fmt::format("set xrange [{}:{}]\n", xs.low, xs.high * kRoomForTick);
   out += fmt::format("set xlabel {}\nset ylabel {}\nset title {}\n", gnuplot_quoted(panel.x_title),
