@@ -54,30 +54,18 @@ class Merge {
     const bool last = posted.piece.last;
     // Before anybody can send for the next piece.
     if (threadIdx.x == 0 && !last) ptx::mbarrier_arrive_expect(shared.received(), received_bytes(p));
-    weigh(shared);
-    sync_math();
-    const std::uint32_t row = lane_ / 4;
-    float2 top = make_float2(shared.template as<float>(Config::kTopAt)[row],
-                             shared.template as<float>(Config::kTopAt)[row + 8]);
-    float2 sum = make_float2(0.0F, 0.0F);
-    for (std::uint32_t c = 0; c < size_; ++c) {
-      sum.x += share(shared, c, row).y;
-      sum.y += share(shared, c, row + 8).y;
-    }
+    Shares shares;
+    weigh(shared, shares);
+    const float2 top = shares.top;
+    const float2 sum = shares.sum;
     const bool whole = posted.piece.parts == 1;
     const std::int64_t slot =
         whole ? 0
               : slot_of(p, posted.piece,
                         static_cast<std::int32_t>(ptx::cluster_id()) - posted.piece.first_cluster);
+#pragma unroll 1
     for (std::uint32_t tile = warp_; tile < slice_tiles_; tile += kMathWarps) {
-      float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-#pragma unroll
-      for (std::uint32_t c = 0; c < kMostCluster; ++c) {
-        if (c >= size_) break;
-        const float4 part =
-            shared.template as<float4>(Config::kReceiveAt)[(c * slice_tiles_ + tile) * 32 + lane_];
-        add_scaled(x, share(shared, c, row).x, share(shared, c, row + 8).x, part);
-      }
+      const float4 x = add_received(shared, shares, tile);
       if (whole) {
         write(p, posted.piece, tile, x, top, sum);
       } else {
@@ -122,25 +110,54 @@ class Merge {
     }
   }
 
-  /// What each CTA's result counts for, by row: (2^(m_i - m), 2^(m_i - m) l_i).
-  __device__ __forceinline__ void weigh(const Shared<Config>& shared) const {
-    const std::uint32_t i = threadIdx.x;
-    if (i >= size_ * kRows) return;
-    const auto* sums = shared.template as<const float2>(Config::kSumsAt);
-    const std::uint32_t row = i % kRows;
-    float top = -INFINITY;
+  /// Of rows lane / 4 (low) and lane / 4 + 8 (high): what each CTA's result counts for, 2^(m_i - m), and the
+  /// cluster's m and l.
+  struct Shares {
+    float low[kMostCluster], high[kMostCluster];
+    float2 top, sum;
+  };
+
+  /// Every thread for its own two rows: all loads go out together, and no barrier is needed.
+  __device__ __forceinline__ void weigh(const Shared<Config>& shared, Shares& to) const {
+    const auto* from = shared.template as<const float2>(Config::kSumsAt) + lane_ / 4;
+    float2 low[kMostCluster];
+    float2 high[kMostCluster];
 #pragma unroll
     for (std::uint32_t c = 0; c < kMostCluster; ++c) {
-      if (c < size_) top = fmaxf(top, sums[c * kRows + row].x);
+      low[c] = c < size_ ? from[c * kRows] : make_float2(-INFINITY, 0.0F);
+      high[c] = c < size_ ? from[c * kRows + 8] : make_float2(-INFINITY, 0.0F);
     }
-    const float2 own = sums[i];
-    const float weight = ptx::ex2(own.x - (top == -INFINITY ? 0.0F : top));
-    shared.template as<float2>(Config::kSharesAt)[i] = make_float2(weight, weight * own.y);
-    if (i < kRows) shared.template as<float>(Config::kTopAt)[row] = top;
+    to.top = make_float2(-INFINITY, -INFINITY);
+#pragma unroll
+    for (int c = 0; c < kMostCluster; ++c) {
+      to.top.x = fmaxf(to.top.x, low[c].x);
+      to.top.y = fmaxf(to.top.y, high[c].x);
+    }
+    const float2 pivot =
+        make_float2(to.top.x == -INFINITY ? 0.0F : to.top.x, to.top.y == -INFINITY ? 0.0F : to.top.y);
+    to.sum = make_float2(0.0F, 0.0F);
+#pragma unroll
+    for (int c = 0; c < kMostCluster; ++c) {
+      to.low[c] = ptx::ex2(low[c].x - pivot.x);
+      to.high[c] = ptx::ex2(high[c].x - pivot.y);
+      to.sum.x += to.low[c] * low[c].y;
+      to.sum.y += to.high[c] * high[c].y;
+    }
   }
-  static __device__ __forceinline__ float2 share(const Shared<Config>& shared, std::uint32_t cta,
-                                                 std::uint32_t row) {
-    return shared.template as<const float2>(Config::kSharesAt)[cta * kRows + row];
+
+  /// A tile of this CTA's slice over the cluster's CTAs.
+  __device__ __forceinline__ float4 add_received(const Shared<Config>& shared, const Shares& shares,
+                                                 std::uint32_t tile) const {
+    const auto* from = shared.template as<const float4>(Config::kReceiveAt) + tile * 32 + lane_;
+    float4 parts[kMostCluster];
+#pragma unroll
+    for (std::uint32_t c = 0; c < kMostCluster; ++c) {
+      parts[c] = c < size_ ? from[c * slice_tiles_ * 32] : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+    }
+    float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+#pragma unroll
+    for (int c = 0; c < kMostCluster; ++c) add_scaled(x, shares.low[c], shares.high[c], parts[c]);
+    return x;
   }
 
   /// This thread's place in a slot of the workspace.
@@ -156,7 +173,7 @@ class Merge {
   /// Adds the slices of all parts and writes the output. Loads of kTogether parts are in flight together: as
   /// many as registers hold, and more for most splits than there are.
   __device__ __forceinline__ void add_parts(const Params& p, const Piece& piece) const {
-    constexpr int kTogether = 8;
+    constexpr int kTogether = 16;
     // Slots of parts are two apart, but for the first one's, which is one behind its cluster's.
     const std::int64_t first_slot = slot_of(p, piece, 0) - 1;
     const float4* const first_sums = sums(p, first_slot);
@@ -228,7 +245,7 @@ class Merge {
     const std::int64_t token = std::int64_t{piece.rows.first_token} + query;
     const std::int64_t head = row - query * a.num_heads;
     const bool empty = sum == 0.0F && top == -INFINITY;
-    const float factor = empty ? 0.0F : 1.0F / sum;
+    const float factor = empty ? 0.0F : __frcp_rn(sum);
     store_pair(a.out.data, a.out.dtype, token * a.out.stride_token + head * a.out.stride_head + channel,
                make_float2(x.x * factor, x.y * factor));
     if (channel == 0 && a.lse != nullptr) {

@@ -50,10 +50,8 @@ struct Small {
   static constexpr int kScoresAt = kReceiveAt + kRows * kLatent * 4;
   static constexpr int kWeightsAt = kScoresAt + kQuarters * kRows * kScorePitch * 4;
   static constexpr int kShrinkAt = kWeightsAt + kRows * kWeightPitch;
-  static constexpr int kSumsAt = kShrinkAt + kRows * 4;                 // received (m, l)
-  static constexpr int kSharesAt = kSumsAt + kMostCluster * kRows * 8;  // weights of the CTAs' results
-  static constexpr int kTopAt = kSharesAt + kMostCluster * kRows * 8;   // m of the cluster
-  static constexpr int kBarriersAt = kTopAt + kRows * 4;
+  static constexpr int kSumsAt = kShrinkAt + kRows * 4;  // received (m, l)
+  static constexpr int kBarriersAt = kSumsAt + kMostCluster * kRows * 8;
   static constexpr int kBarriers = 2 * kSlots + 4;
   static constexpr int kPiecesAt = kBarriersAt + (kBarriers + 1) / 2 * 16;
   static constexpr int kBytes = kPiecesAt + 2 * 128 + 16;

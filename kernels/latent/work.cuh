@@ -131,14 +131,22 @@ class Walk {
   /// total_, and this cluster's begin_ .. end_.
   __device__ __forceinline__ void share_out(const Params& p) {
     for (std::int32_t b = 0; b < p.attention.num_requests; b += 32) {
-      std::int32_t x = groups_of_lane(p, b);
-      total_ += scan_warp(x);
+      own_ = groups_of_lane(p, b);
+      own_end_ = own_;
+      total_ += scan_warp(own_end_);
     }
     // A cluster with less than a pass of work for each CTA costs more in the merge than it saves.
     used_ = max(1, min(p.clusters, total_ / (p.cluster_size * 4)));
     if (cluster_ >= used_ || total_ == 0) return;
-    begin_ = static_cast<std::int32_t>(std::int64_t{total_} * cluster_ / used_);
-    end_ = static_cast<std::int32_t>(std::int64_t{total_} * (cluster_ + 1) / used_);
+    each_ = total_ / used_;
+    rest_ = total_ - each_ * used_;
+    begin_ = begin_of(cluster_);
+    end_ = begin_of(cluster_ + 1);
+  }
+
+  /// N c / C without 64 bits: C is at most a few hundred.
+  [[nodiscard]] __device__ __forceinline__ std::int32_t begin_of(std::int32_t cluster) const {
+    return cluster * each_ + cluster * rest_ / used_;
   }
 
   __device__ __forceinline__ std::int32_t groups_of_lane(const Params& p, std::int32_t b) const {
@@ -150,14 +158,17 @@ class Walk {
   __device__ __forceinline__ bool find(const Params& p, Piece& piece) {
     std::int32_t before = 0;
     for (std::int32_t b = 0; b < p.attention.num_requests; b += 32) {
-      const std::int32_t own = groups_of_lane(p, b);
-      std::int32_t end = own;
-      const std::int32_t sum = scan_warp(end);
-      const unsigned beyond = __ballot_sync(0xffffffffU, before + end > begin_);
+      std::int32_t sum = total_;
+      if (p.attention.num_requests > 32) {  // else the first scan was the whole one
+        own_ = groups_of_lane(p, b);
+        own_end_ = own_;
+        sum = scan_warp(own_end_);
+      }
+      const unsigned beyond = __ballot_sync(0xffffffffU, before + own_end_ > begin_);
       if (beyond != 0) {
         const int lane = __ffs(static_cast<int>(beyond)) - 1;
         piece.request = b + lane;
-        request_begin_ = before + __shfl_sync(0xffffffffU, end - own, lane);
+        request_begin_ = before + __shfl_sync(0xffffffffU, own_end_ - own_, lane);
         piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
         enter(p, piece);
         return true;
@@ -169,7 +180,9 @@ class Walk {
 
   /// The cluster that group x belongs to: the largest c with N c / C <= x.
   [[nodiscard]] __device__ __forceinline__ std::int32_t owner(std::int32_t x) const {
-    return static_cast<std::int32_t>(((std::int64_t{x} + 1) * used_ - 1) / total_);
+    std::int32_t cluster = min(x / each_, used_ - 1);  // not too small, since begin_of(c) >= c each
+    while (begin_of(cluster) > x) --cluster;
+    return cluster;
   }
 
   __device__ __forceinline__ void enter(const Params& p, Piece& piece) const {
@@ -185,8 +198,11 @@ class Walk {
 
   std::int32_t row_count_, first_row_, cluster_, rank_;
   std::int32_t total_ = 0, used_ = 1;  // groups of all requests; clusters that have some
+  std::int32_t each_ = 1, rest_ = 0;   // total_ = each_ used_ + rest_
   std::int32_t begin_ = 0, end_ = 0;   // this cluster's
-  std::int32_t request_begin_ = 0;     // where the current request's groups begin
+  std::int32_t own_ = 0,
+               own_end_ = 0;  // groups of the lane's request in the last scan, and their sum up to there
+  std::int32_t request_begin_ = 0;  // where the current request's groups begin
 };
 
 /// Slot of part i of a piece's request.
