@@ -70,7 +70,7 @@ const latent::Variant& find_variant(std::span<const latent::Variant> variants, c
   const auto fits = [&](const latent::Variant& v) {
     return v.latent == shape.dims.kv_lora_rank && v.dtype == element_of(shape.cache) &&
            (v.family == latent::Family::kLarge) == large &&
-           (!large || v.rows == (most_rows(shape) > 64 ? 128 : 64));
+           v.rows == (large ? (most_rows(shape) > 64 ? 128 : 64) : (most_rows(shape) > 16 ? 32 : 16));
   };
   return *std::ranges::find_if(variants, fits);
 }
@@ -103,7 +103,12 @@ class LatentPlan final : public Plan {
     const std::int64_t shared_by =
         v.family == latent::Family::kLarge ? params.row_groups : 1;  // see large::Call
     const bool whole = clusters.per_request == 1 || clusters.count * shared_by == 1;
-    const std::int64_t rows = whole ? 0 : latent::slot_count(params) * v.rows;
+    const std::int64_t slots = v.family == latent::Family::kSmall && clusters.per_request > 0
+                                   ? std::int64_t{clusters.count} * params.row_groups
+                                   : latent::slot_count(params);
+    const std::int64_t rows = whole ? 0 : slots * v.rows;
+    params.may_wait = std::int64_t{clusters.count} * params.row_groups <=
+                      std::min<std::int64_t>(device.num_sms, latent::kMostParts);
     partials_at = place(rows * v.latent * 4);
     sums_at = place(rows * clusters.size * 2 * 4);
     if (s.space == QuerySpace::kHead) projections.emplace(s, used);
@@ -142,7 +147,7 @@ class LatentBackend final : public Backend {
   [[nodiscard]] const BackendInfo& info() const noexcept override {
     static const BackendInfo kInfo{
         .name = kName,
-        .summary = "absorbed, one launch for Hopper: clusters that merge through their shared memory",
+        .summary = "absorbed, one launch for Hopper: multiprocessors that share a request merge in the same launch",
         .strategy = "absorbed",
         .on_device = true,
         .edges = {8, 32, 256},

@@ -10,55 +10,30 @@
 namespace mla::kernels::latent {
 namespace {
 
-constexpr std::int32_t kMostSize = 8;
-constexpr std::int64_t kUnitKeys = 32;    // that a CTA takes at a time
+constexpr std::int64_t kPartKeys = 64;    // fewer are not worth a part of their own
+constexpr std::int64_t kMostForced = 512;  // parts a request, which small_arrive.cuh can count
 constexpr std::int64_t kLargeBlock = 64;  // keys, the same of the large-work kernel
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Clusters of eight that a request alone is worth (docs/kernels/cuda-latent.md): each costs the merge its
-/// part.
-std::int64_t worth(std::int64_t keys) {
-  if (keys > 9 * 1024) return 15;
-  return std::min<std::int64_t>(8, ceil_div(keys, kMostSize * kUnitKeys));
-}
-
-/// Own clusters for `requests` alike: the largest that keep `enough` multiprocessors busy, or as many as the
-/// keys are worth. A count of 0 if there are none. Measured: a cluster with two pieces does them one after
-/// the other, so that even shares pay only where own clusters would leave too much idle
-/// (docs/kernels/cuda-latent.md).
-Clusters own_clusters(const Work& work, std::int64_t requests, std::int64_t keys) {
-  // Several row groups read the same keys from the L2, where every multiprocessor counts; from memory, two
-  // thirds of them are enough.
-  const std::int64_t enough = work.num_sms * (work.row_groups > 1 ? 28 : 20) / 33;
-  for (std::int32_t size = kMostSize; size > 0; size /= 2) {
-    const std::int64_t room = resident_clusters(size, work.num_sms) / work.row_groups / requests;
-    const std::int64_t wanted =
-        std::min(ceil_div(worth(keys) * kMostSize, size), ceil_div(keys, size * kUnitKeys));
-    const std::int64_t each = std::min(room, wanted);
-    if (each == 0) continue;
-    if (each == wanted || each * requests * work.row_groups * size >= enough) {
-      return {size, static_cast<std::int32_t>(each * requests), static_cast<std::int32_t>(each)};
-    }
+/// Own CTAs for `requests` alike, or a count of 0 where that would leave too many multiprocessors idle.
+Clusters own_ctas(const Work& work, std::int64_t requests, std::int64_t keys) {
+  const std::int64_t room = work.num_sms / work.row_groups / requests;
+  const std::int64_t wanted = ceil_div(keys, kPartKeys);
+  const std::int64_t each = std::min(room, wanted);
+  if (each == 0 || (each < wanted && each * requests * work.row_groups * 5 < work.num_sms * 4)) {
+    return {1, 0, 0};
   }
-  return {1, 0, 0};
+  return {1, static_cast<std::int32_t>(each * requests), static_cast<std::int32_t>(each)};
 }
 
 Clusters forced(const Work& work) {
   const auto requests = static_cast<std::int64_t>(work.keys.size());
-  Clusters c;
-  c.size = std::min<std::int32_t>(
-      kMostSize, static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint32_t>(work.splits))));
-  std::int64_t each = ceil_div(work.splits, c.size);
-  if (each > 1) {  // then parts are counted, and each slice has a counter
-    const std::int64_t slices = requests * work.row_groups * c.size;
-    if (slices > kCountersPerPlan) each = 1;
-  }
-  c.per_request = static_cast<std::int32_t>(each);
-  c.count = static_cast<std::int32_t>(requests * each);
-  return c;
+  const bool counted = requests * work.row_groups * kCounterWords <= kCountersPerPlan;
+  const std::int64_t each = counted ? std::min<std::int64_t>(work.splits, kMostForced) : 1;
+  return {1, static_cast<std::int32_t>(each * requests), static_cast<std::int32_t>(each)};
 }
 
 }  // namespace
@@ -77,15 +52,10 @@ Clusters choose_small(const Work& work) {
   const auto [least, most] = std::minmax_element(work.keys.begin(), work.keys.end());
 
   if (*least * 10 >= *most * 9) {
-    if (const Clusters own = own_clusters(work, requests, *most); own.count > 0) return own;
+    if (const Clusters own = own_ctas(work, requests, *most); own.count > 0) return own;
   }
-  Clusters c;
-  c.size = requests < 16 ? kMostSize : requests < 64 ? 4 : 2;
-  while (c.size > 1 && resident_clusters(c.size, work.num_sms) < work.row_groups) c.size /= 2;
-  const std::int64_t room =
-      std::max<std::int64_t>(1, resident_clusters(c.size, work.num_sms) / work.row_groups);
-  c.count = static_cast<std::int32_t>(std::clamp<std::int64_t>(total / (c.size * kUnitKeys), 1, room));
-  return c;
+  const std::int64_t room = std::max<std::int64_t>(1, work.num_sms / work.row_groups);
+  return {1, static_cast<std::int32_t>(std::clamp<std::int64_t>(total / kPartKeys, 1, room)), 0};
 }
 
 Clusters choose_large(const Work& work, std::int32_t size) {

@@ -26,9 +26,9 @@ struct Clusters {
 /// size, since a cluster stays within a GPC whose multiprocessors eight does not divide.
 [[nodiscard]] std::int64_t resident_clusters(std::int64_t size, std::int64_t num_sms);
 
-/// The small-work kernel, in one wave. Requests that are alike have clusters of their own, the largest that
-/// keep enough of the GPU busy, and not more than their keys are worth; else all keys are shared out evenly.
-/// Never more slices to count than kCountersPerPlan.
+/// The small-work kernel (clusters of one CTA), in one wave. Requests that are alike have CTAs of their own,
+/// as long as that keeps enough of the GPU busy, and not more than their keys are worth; else all keys are
+/// shared out evenly. Never more to count than kCountersPerPlan.
 [[nodiscard]] Clusters choose_small(const Work& work);
 
 /// The large-work kernel, whose clusters of `size` CTAs load together and have 64 rows each. All keys are

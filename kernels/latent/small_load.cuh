@@ -1,16 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// Load warps of the small-work kernel: they walk over the cluster's pieces, post each with its queries, and
-// keep the ring of cache rows filled across the borders of pieces. Where rows come from is decided here
-// alone.
+// Load warps of the small-work kernel: they walk over the CTA's pieces, post each with its queries (the
+// first piece's are fetched by the math warps, idle then), and keep the ring of cache rows filled across the
+// borders of pieces. Where rows come from is decided here alone.
 #pragma once
 
 #include "common/paging.cuh"
 #include "latent/small_traits.cuh"
-#include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
 
 namespace mla::MLA_ARCH_NS::latent {
+
+/// Starts the copies of a row group's queries, by `threads` threads: eight a row and box. Rows and rotary
+/// channels that do not exist are zeros.
+template <class Config, std::uint32_t kThreads>
+__device__ __forceinline__ void load_queries(const Params& p, const Shared<Config>& shared,
+                                             const RowGroup& rows, std::uint32_t thread) {
+  constexpr std::uint32_t kRowsAtOnce = kThreads / 8;
+  constexpr std::uint32_t kRows = Config::kRows;
+  constexpr int kBoxStep = kRowsAtOnce > kRows ? kRowsAtOnce / kRows : 1;
+  const kernels::AttentionParams& a = p.attention;
+  const std::uint32_t chunk = thread % 8;
+  const int rope_bytes = static_cast<std::int32_t>(chunk * 8) < a.rope ? kLane : 0;
+#pragma unroll
+  for (std::uint32_t first = 0; first < kRows; first += kRowsAtOnce) {
+    const std::uint32_t r = first + thread / 8 % kRows;
+    const auto row = static_cast<std::int32_t>(blockIdx.y * kRows + r);
+    const bool there = row < rows.queries * a.num_heads;
+    const std::int32_t query = there ? p.by_heads.quotient(row) : 0;
+    const std::int64_t token = std::int64_t{rows.first_token} + query;
+    const std::int64_t head = there ? row - query * a.num_heads : 0;
+    const auto* from = static_cast<const typename Config::T*>(a.q.data) + token * a.q.stride_token +
+                       head * a.q.stride_head + chunk * 8;
+    if (!there) from = static_cast<const typename Config::T*>(a.q.data);
+    const std::uint32_t to = shared.at(Config::kQueryAt) + in_box(r, chunk);
+    const int first_box = kBoxStep > 1 ? static_cast<int>(thread / 8 / kRows) : 0;
+#pragma unroll
+    for (int i = 0; i < Config::kBoxes; i += kBoxStep) {
+      const int box = i + first_box;
+      if (kBoxStep > 1 && box >= Config::kBoxes) break;
+      const int bytes = !there ? 0 : box < Config::kLatentBoxes ? kLane : rope_bytes;
+      ptx::cp_async_16(to + box * Config::kQueryBox, bytes > 0 ? from + box * 64 : from, bytes);
+    }
+  }
+}
 
 /// One thread's side. Each load warp fetches one group of eight entries a unit: eight lanes a row, a line of
 /// 128 bytes at a time, rows r and r + 4 in turn. Blocks of the next four units are looked up ahead: lane 8 u
@@ -19,7 +52,7 @@ template <class Config>
 class Loader {
  public:
   __device__ __forceinline__ Loader(const Params& p, const Shared<Config>& shared)
-      : walk_(kRows, ptx::cluster_rank()), warp_(threadIdx.x / 32 - kMathWarps), lane_(threadIdx.x % 32) {
+      : walk_(Config::kRows), warp_(threadIdx.x / 32 - kMathWarps), lane_(threadIdx.x % 32) {
     const std::uint32_t row = warp_ * kGroup + lane_ / 8;
     to_[0] = shared.at(Config::kRingAt) + in_box(row, lane_ % 8);
     to_[1] = shared.at(Config::kRingAt) + in_box(row + 4, lane_ % 8);
@@ -49,7 +82,7 @@ class Loader {
   }
 
  private:
-  /// Entries at and behind this one are not the cluster's.
+  /// Entries at and behind this one are not the CTA's.
   static __device__ __forceinline__ std::int32_t entries_of(const Piece& piece) {
     return min(piece.rows.runs.count, piece.end * kGroup);
   }
@@ -67,31 +100,13 @@ class Loader {
       to.any = any;
       ptx::mbarrier_arrive(shared.posted_full());
     }
-    if (any) load_queries(p, shared, piece);
-    ptx::mbarrier_arrive_cp_async(shared.posted_full());
-    ++pieces_;
-  }
-
-  /// Eight threads a row, a box at a time; rows and rotary channels that do not exist are zeros.
-  __device__ __forceinline__ void load_queries(const Params& p, const Shared<Config>& shared,
-                                               const Piece& piece) const {
-    static_assert(kLoadThreads / 8 == kRows);
-    const kernels::AttentionParams& a = p.attention;
-    const std::uint32_t r = threadIdx.x % kLoadThreads / 8;
-    const std::int32_t row = static_cast<std::int32_t>(blockIdx.y * kRows + r);
-    const bool there = row < piece.rows.queries * a.num_heads;
-    const std::int32_t query = there ? p.by_heads.quotient(row) : 0;
-    const std::int64_t token = std::int64_t{piece.rows.first_token} + query;
-    const std::int64_t head = there ? row - query * a.num_heads : 0;
-    const auto* from = static_cast<const typename Config::T*>(a.q.data) + token * a.q.stride_token +
-                       head * a.q.stride_head + lane_ % 8 * 8;
-    if (!there) from = static_cast<const typename Config::T*>(a.q.data);
-    const std::uint32_t to = shared.at(Config::kQueryAt) + in_box(r, lane_ % 8);
-#pragma unroll
-    for (int box = 0; box < Config::kBoxes; ++box) {
-      const int bytes = !there ? 0 : box < Config::kLatentBoxes ? kLane : rope_bytes_;
-      ptx::cp_async_16(to + box * Config::kQueryBox, bytes > 0 ? from + box * 64 : from, bytes);
+    if (pieces_ > 0) {
+      load_queries<Config, kLoadThreads>(p, shared, piece.rows, threadIdx.x - kMathThreads);
+      ptx::mbarrier_arrive_cp_async(shared.posted_full());
+    } else {
+      ptx::mbarrier_arrive(shared.posted_full());
     }
+    ++pieces_;
   }
 
   /// Starts the loads of the block table for units 4 batch .. 4 batch + 3. Entries beyond the list give a

@@ -3,15 +3,14 @@
 // captured graph can be replayed with others.
 //
 // The keys that a row group of a request sees are a list (two runs with a window), cut into groups of eight
-// entries. Inside a cluster groups are dealt to the CTAs in turn. Clusters get them in one of two ways:
+// entries. CTAs get them in one of two ways:
 //
-//   own clusters    request b has clusters b n .. b n + n - 1; its groups are dealt to all their CTAs in
-//                   turn: which page a CTA needs first does not depend on the length, so the two loads go out
-//                   together
-//   even shares     |--- request 0 ---|-- request 1 --|- 2 -|------- request 3 -------|    N groups
-//                   |----- cluster 0 -----|----- cluster 1 -----|----- cluster 2 -----|   N c / C .. the next
+//   own CTAs       request b has CTAs b n .. b n + n - 1; its groups are dealt to them in turn: which page a
+//                  CTA needs first does not depend on the length, so the two loads go out together
+//   even shares    |--- request 0 ---|-- request 1 --|- 2 -|------- request 3 -------|    N groups
+//                  |------ CTA 0 ------|------ CTA 1 ------|------ CTA 2 ------|   N c / C .. the next
 //
-// A piece is a cluster's share of one request. A request without keys counts as one group, so that somebody
+// A piece is a CTA's share of one request. A request without keys counts as one group, so that somebody
 // writes its rows.
 #pragma once
 
@@ -19,7 +18,6 @@
 
 #include "common/visible.cuh"
 #include "latent/table.hpp"
-#include "ptx/cluster.cuh"
 
 namespace mla::MLA_ARCH_NS::latent {
 
@@ -52,21 +50,20 @@ struct RowGroup {
   __device__ __forceinline__ std::int32_t position(std::int32_t i) const { return keys - queries + i; }
 };
 
-/// One cluster's share of a request, as one of its CTAs sees it: groups base, base + stride, ... below `end`.
+/// One CTA's share of a request: groups base, base + stride, ... below `end`.
 struct Piece {
   RowGroup rows;
   std::int32_t request = 0;
   std::int32_t base = 0, stride = 1, end = 0;
-  std::int32_t parts = 1;          // clusters that share the request
-  std::int32_t first_cluster = 0;  // the first of them
-  bool from_start = true;          // this is the first of them
-  bool last = true;                // of the cluster's pieces
+  std::int32_t parts = 1;      // CTAs that share the request
+  std::int32_t first_cta = 0;  // the first of them
+  std::int32_t part = 0;       // this one
+  bool last = true;            // of the CTA's pieces
 
-  /// Groups of this CTA.
   [[nodiscard]] __device__ __forceinline__ std::int32_t groups(const Params& p) const {
     return base < end ? p.by_stride.quotient(end - base - 1) + 1 : 0;
   }
-  /// First entry of this CTA's group j.
+  /// First entry of group j.
   [[nodiscard]] __device__ __forceinline__ std::int32_t entry(std::int32_t j) const {
     return (base + j * stride) * kGroup;
   }
@@ -82,35 +79,32 @@ __device__ __forceinline__ std::int32_t scan_warp(std::int32_t& x) {
   return __shfl_sync(0xffffffffU, x, 31);
 }
 
-/// A cluster's pieces, one after the other; the same in all lanes of a warp.
+/// A CTA's pieces, one after the other; the same in all lanes of a warp.
 class Walk {
  public:
-  __device__ __forceinline__ Walk(std::int32_t row_count, std::uint32_t rank)
+  __device__ __forceinline__ explicit Walk(std::int32_t row_count)
       : row_count_(row_count),
         first_row_(static_cast<std::int32_t>(blockIdx.y) * row_count),
-        cluster_(static_cast<std::int32_t>(ptx::cluster_id())),
-        rank_(static_cast<std::int32_t>(rank)) {}
+        cta_(static_cast<std::int32_t>(blockIdx.x)) {}
 
-  /// What is known of the first piece before any length is: where requests have their own clusters, which
-  /// groups it has. False if nothing is.
+  /// What is known of the first piece before any length is: where requests have their own CTAs, which groups
+  /// it has. False if nothing is.
   __device__ __forceinline__ bool foresee(const Params& p, Piece& piece) const {
     if (p.per_request == 0) return false;
-    piece.request = p.by_per_request.quotient(cluster_);
-    piece.first_cluster = piece.request * p.per_request;
-    piece.base = (cluster_ - piece.first_cluster) * p.cluster_size + rank_;
-    piece.stride = p.per_request * p.cluster_size;
+    piece.request = p.by_per_request.quotient(cta_);
+    piece.first_cta = piece.request * p.per_request;
+    piece.base = piece.part = cta_ - piece.first_cta;
+    piece.stride = p.per_request;
     return p.attention.window == 0;
   }
 
   /// The first piece, after foresee(); false if there is none (then `piece` may be anything).
   __device__ __forceinline__ bool first(const Params& p, Piece& piece) {
     if (p.per_request > 0) {
-      const std::int32_t index = cluster_ - piece.first_cluster;
       piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
       piece.end = piece.rows.groups;
-      piece.parts = min(p.per_request, (piece.end + p.cluster_size - 1) >> (31 - __clz(p.cluster_size)));
-      piece.from_start = index == 0;
-      return index < piece.parts;
+      piece.parts = min(p.per_request, piece.end);
+      return piece.part < piece.parts;
     }
     share_out(p);
     return begin_ < end_ && find(p, piece);
@@ -128,25 +122,25 @@ class Walk {
   }
 
  private:
-  /// total_, and this cluster's begin_ .. end_.
+  /// total_, and this CTA's begin_ .. end_.
   __device__ __forceinline__ void share_out(const Params& p) {
     for (std::int32_t b = 0; b < p.attention.num_requests; b += 32) {
       own_ = groups_of_lane(p, b);
       own_end_ = own_;
       total_ += scan_warp(own_end_);
     }
-    // A cluster with less than a pass of work for each CTA costs more in the merge than it saves.
-    used_ = max(1, min(p.clusters, total_ / (p.cluster_size * 4)));
-    if (cluster_ >= used_ || total_ == 0) return;
+    // A CTA with less than a unit of work costs more in the merge than it saves.
+    used_ = max(1, min(p.clusters, total_ / 4));
+    if (cta_ >= used_ || total_ == 0) return;
     each_ = total_ / used_;
     rest_ = total_ - each_ * used_;
-    begin_ = begin_of(cluster_);
-    end_ = begin_of(cluster_ + 1);
+    begin_ = begin_of(cta_);
+    end_ = begin_of(cta_ + 1);
   }
 
   /// N c / C without 64 bits: C is at most a few hundred.
-  [[nodiscard]] __device__ __forceinline__ std::int32_t begin_of(std::int32_t cluster) const {
-    return cluster * each_ + cluster * rest_ / used_;
+  [[nodiscard]] __device__ __forceinline__ std::int32_t begin_of(std::int32_t cta) const {
+    return cta * each_ + cta * rest_ / used_;
   }
 
   __device__ __forceinline__ std::int32_t groups_of_lane(const Params& p, std::int32_t b) const {
@@ -178,45 +172,46 @@ class Walk {
     return false;
   }
 
-  /// The cluster that group x belongs to: the largest c with N c / C <= x.
+  /// The CTA that group x belongs to: the largest c with N c / C <= x.
   [[nodiscard]] __device__ __forceinline__ std::int32_t owner(std::int32_t x) const {
-    std::int32_t cluster = min(x / each_, used_ - 1);  // not too small, since begin_of(c) >= c each
-    while (begin_of(cluster) > x) --cluster;
-    return cluster;
+    std::int32_t cta = min(x / each_, used_ - 1);  // not too small, since begin_of(c) >= c each
+    while (begin_of(cta) > x) --cta;
+    return cta;
   }
 
   __device__ __forceinline__ void enter(const Params& p, Piece& piece) const {
     const std::int32_t request_end = request_begin_ + piece.rows.groups;
-    piece.base = max(begin_, request_begin_) - request_begin_ + rank_;
-    piece.stride = p.cluster_size;
+    piece.base = max(begin_, request_begin_) - request_begin_;
+    piece.stride = 1;
     piece.end = min(end_, request_end) - request_begin_;
-    piece.first_cluster = owner(request_begin_);
-    piece.parts = owner(request_end - 1) - piece.first_cluster + 1;
-    piece.from_start = begin_ <= request_begin_;
+    piece.first_cta = owner(request_begin_);
+    piece.parts = owner(request_end - 1) - piece.first_cta + 1;
+    piece.part = cta_ - piece.first_cta;
     piece.last = end_ <= request_end;
   }
 
-  std::int32_t row_count_, first_row_, cluster_, rank_;
-  std::int32_t total_ = 0, used_ = 1;  // groups of all requests; clusters that have some
+  std::int32_t row_count_, first_row_, cta_;
+  std::int32_t total_ = 0, used_ = 1;  // groups of all requests; CTAs that have some
   std::int32_t each_ = 1, rest_ = 0;   // total_ = each_ used_ + rest_
-  std::int32_t begin_ = 0, end_ = 0;   // this cluster's
+  std::int32_t begin_ = 0, end_ = 0;   // this CTA's
   std::int32_t own_ = 0,
                own_end_ = 0;  // groups of the lane's request in the last scan, and their sum up to there
   std::int32_t request_begin_ = 0;  // where the current request's groups begin
 };
 
-/// Slot of part i of a piece's request.
-__device__ __forceinline__ std::int64_t slot_of(const Params& p, const Piece& piece, std::int32_t part) {
-  const std::int64_t cluster = std::int64_t{blockIdx.y} * p.clusters + piece.first_cluster + part;
-  return cluster * 2 + (part == 0 ? 1 : 0);
+/// Slots of the workspace: a CTA with a share of all keys may end one request and begin another, and has two.
+__device__ __forceinline__ std::int32_t slot_of(const Params& p, const Piece& piece, std::int32_t part) {
+  const std::int32_t cta = static_cast<std::int32_t>(blockIdx.y) * p.clusters + piece.first_cta + part;
+  return p.per_request > 0 ? cta : cta * 2 + (part == 0 ? 1 : 0);
 }
 
-/// Where the parts of a piece's request, slices of one rank, count themselves.
-__device__ __forceinline__ std::int32_t counter_of(const Params& p, const Piece& piece, std::int32_t rank) {
+/// Where the parts of a piece's request count themselves.
+__device__ __forceinline__ std::uint32_t* counter_of(const Params& p, const Piece& piece) {
   const bool own = p.per_request > 0;
   const std::int32_t per_group = own ? p.attention.num_requests : p.clusters;
-  const std::int32_t unit = own ? piece.request : piece.first_cluster;
-  return (static_cast<std::int32_t>(blockIdx.y) * per_group + unit) * p.cluster_size + rank;
+  const std::int32_t unit = own ? piece.request : piece.first_cta;
+  return reinterpret_cast<std::uint32_t*>(p.counters) +
+         (static_cast<std::int32_t>(blockIdx.y) * per_group + unit) * kernels::latent::kCounterWords;
 }
 
 /// Which positions a row sees, as bounds that cost four comparisons.

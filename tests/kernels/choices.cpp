@@ -95,24 +95,24 @@ Clusters latent(std::vector<std::int64_t> keys, std::int64_t row_groups = 1, std
 }
 
 TEST(LatentClusters, OneRequestGetsAsManyAsItsKeysAreWorth) {
-  EXPECT_EQ(latent({1}), (Clusters{8, 1, 1}));
-  EXPECT_EQ(latent({1024}), (Clusters{8, 4, 4}));
-  EXPECT_EQ(latent({8192}), (Clusters{8, 8, 8}));
-  EXPECT_EQ(latent({131072}), (Clusters{8, 15, 15}));
+  EXPECT_EQ(latent({1}), (Clusters{1, 1, 1}));
+  EXPECT_EQ(latent({1024}), (Clusters{1, 16, 16}));
+  EXPECT_EQ(latent({8192}), (Clusters{1, 128, 128}));
+  EXPECT_EQ(latent({131072}), (Clusters{1, 132, 132}));
 }
 
-TEST(LatentClusters, AlikeRequestsOwnTheLargestThatKeepTheGpuBusy) {
+TEST(LatentClusters, AlikeRequestsOwnCtasThatKeepTheGpuBusy) {
   const auto alike = [](std::size_t requests, std::int64_t keys, std::int64_t row_groups = 1) {
     return latent(std::vector<std::int64_t>(requests, keys), row_groups);
   };
-  EXPECT_EQ(alike(3, 32768), (Clusters{8, 15, 5}));
-  EXPECT_EQ(alike(8, 4096), (Clusters{4, 24, 3})) << "8 clusters of 8 are 64 CTAs";
-  EXPECT_EQ(alike(30, 4096), (Clusters{4, 30, 1}));
-  EXPECT_EQ(alike(32, 1024), (Clusters{2, 64, 2}));
+  EXPECT_EQ(alike(3, 32768), (Clusters{1, 132, 44}));
+  EXPECT_EQ(alike(8, 4096), (Clusters{1, 128, 16}));
+  EXPECT_EQ(alike(32, 1024), (Clusters{1, 128, 4}));
   EXPECT_EQ(alike(128, 4096), (Clusters{1, 128, 1}));
-  EXPECT_EQ(alike(16, 64), (Clusters{4, 16, 1})) << "no more than the keys are worth";
-  EXPECT_EQ(alike(1, 8192, 8), (Clusters{2, 8, 8})) << "row groups share the L2: more of the GPU";
-  EXPECT_EQ(alike(200, 4096), (Clusters{2, 66, 0})) << "more than there are multiprocessors";
+  EXPECT_EQ(alike(16, 64), (Clusters{1, 16, 1})) << "no more than the keys are worth";
+  EXPECT_EQ(alike(1, 8192, 4), (Clusters{1, 33, 33}));
+  EXPECT_EQ(alike(100, 4096), (Clusters{1, 132, 0})) << "32 multiprocessors would be idle";
+  EXPECT_EQ(alike(200, 4096), (Clusters{1, 132, 0})) << "more than there are multiprocessors";
   EXPECT_EQ(latent({100, 9000}).per_request, 0) << "not alike";
 }
 
@@ -121,9 +121,10 @@ TEST(LatentClusters, AreOneWave) {
     for (const std::int64_t row_groups : {1, 2, 3, 4, 8, 16, 64, 132}) {
       const Clusters c =
           latent(std::vector<std::int64_t>(static_cast<std::size_t>(requests), 4096), row_groups);
-      EXPECT_LE(c.count * row_groups, resident_clusters(c.size, 132)) << requests << " " << row_groups;
+      EXPECT_EQ(c.size, 1);
+      EXPECT_LE(c.count * row_groups, 132) << requests << " " << row_groups;
       EXPECT_GE(c.count, 1);
-      EXPECT_LE(c.count * row_groups * c.size, kernels::latent::kCountersPerPlan);
+      EXPECT_LE(c.count * row_groups * kernels::latent::kCounterWords, kernels::latent::kCountersPerPlan);
     }
   }
   EXPECT_EQ(latent({5000}, 1000), (Clusters{1, 1, 0})) << "more row groups than fit: a CTA each";
@@ -131,9 +132,10 @@ TEST(LatentClusters, AreOneWave) {
 
 TEST(LatentClusters, TakeTheCallersSplits) {
   EXPECT_EQ(latent({5000, 3}, 1, 1), (Clusters{1, 2, 1}));
-  EXPECT_EQ(latent({5000, 3}, 1, 8), (Clusters{8, 2, 1}));
-  EXPECT_EQ(latent({5000}, 1, 132), (Clusters{8, 17, 17})) << "whole clusters: 136";
-  EXPECT_EQ(latent(std::vector<std::int64_t>(400, 64), 4, 64), (Clusters{8, 400, 1})) << "too many to count";
+  EXPECT_EQ(latent({5000, 3}, 1, 8), (Clusters{1, 16, 8}));
+  EXPECT_EQ(latent({5000}, 1, 132), (Clusters{1, 132, 132}));
+  EXPECT_EQ(latent({5000}, 1, 100000), (Clusters{1, 512, 512})) << "as many as can be counted";
+  EXPECT_EQ(latent(std::vector<std::int64_t>(400, 64), 4, 64), (Clusters{1, 400, 1})) << "too many to count";
 }
 
 using kernels::latent::choose_large;
