@@ -147,7 +147,8 @@ class LatentBackend final : public Backend {
   [[nodiscard]] const BackendInfo& info() const noexcept override {
     static const BackendInfo kInfo{
         .name = kName,
-        .summary = "absorbed, one launch for Hopper: multiprocessors that share a request merge in the same launch",
+        .summary =
+            "absorbed, one launch for Hopper: multiprocessors that share a request merge in the same launch",
         .strategy = "absorbed",
         .on_device = true,
         .edges = {8, 32, 256},

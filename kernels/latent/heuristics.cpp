@@ -10,9 +10,9 @@
 namespace mla::kernels::latent {
 namespace {
 
-constexpr std::int64_t kPartKeys = 64;    // fewer are not worth a part of their own
+constexpr std::int64_t kPartKeys = 64;     // fewer are not worth a part of their own
 constexpr std::int64_t kMostForced = 512;  // parts a request, which small_arrive.cuh can count
-constexpr std::int64_t kLargeBlock = 64;  // keys, the same of the large-work kernel
+constexpr std::int64_t kLargeBlock = 64;   // keys, the same of the large-work kernel
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;

@@ -52,9 +52,9 @@ template <class Config>
 class Math {
  public:
   static constexpr int kLanes = kMathThreads / Config::kRows;  // threads of a row in the softmax
-  static constexpr int kColumns = kUnit / kLanes;                 // of a unit, that such a thread has
-  static constexpr int kEntryTiles = 2 * Config::kRowTiles;       // of 8 entries a unit, in the scores
-  static constexpr int kChains = 2 / Config::kRowTiles;           // sums of a tile: enough in flight
+  static constexpr int kColumns = kUnit / kLanes;              // of a unit, that such a thread has
+  static constexpr int kEntryTiles = 2 * Config::kRowTiles;    // of 8 entries a unit, in the scores
+  static constexpr int kChains = 2 / Config::kRowTiles;        // sums of a tile: enough in flight
 
   __device__ __forceinline__ Math() : warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {}
 
@@ -144,8 +144,8 @@ class Math {
 #pragma unroll
     for (int k = 0; k < Config::kSteps; ++k) {
       const std::uint32_t chunk = warp_ / 2 * Config::kSteps * 2 + k * 2 + lane_ / 16;
-      ptx::ldmatrix_x4(query_[k], shared.at(Config::kQueryAt) + chunk / 8 * Config::kQueryBox +
-                                      in_box(row, chunk % 8));
+      ptx::ldmatrix_x4(query_[k],
+                       shared.at(Config::kQueryAt) + chunk / 8 * Config::kQueryBox + in_box(row, chunk % 8));
     }
     __syncwarp();
     if (lane_ == 0) ptx::mbarrier_arrive(shared.posted_empty());

@@ -142,9 +142,8 @@ class Merge {
   }
 
   template <int kFoursAtOnce, int kPartsAtOnce>
-  __device__ __forceinline__ void add_fours(const Params& p, const Shared<Config>& shared,
-                                            const Piece& piece, std::int32_t slice,
-                                            std::uint32_t width) const {
+  __device__ __forceinline__ void add_fours(const Params& p, const Shared<Config>& shared, const Piece& piece,
+                                            std::int32_t slice, std::uint32_t width) const {
     const std::uint32_t thread = threadIdx.x;
     const int groups = width < kMathThreads ? static_cast<int>(kMathThreads / width) : 1;
     const int group = static_cast<int>(thread / width);  // 0 where one thread has all parts

@@ -14,8 +14,8 @@ inline constexpr int kMathThreads = kMathWarps * 32;
 inline constexpr int kLoadWarps = 4;
 inline constexpr int kLoadThreads = kLoadWarps * 32;
 inline constexpr int kUnit = kLoadWarps * kGroup;  // entries of a slot of the ring: one group a load warp
-inline constexpr int kQuarters = 4;  // of the channels of a score, added up in shared memory
-inline constexpr int kLane = 16;     // bytes that a copy or a row of ldmatrix moves
+inline constexpr int kQuarters = 4;                // of the channels of a score, added up in shared memory
+inline constexpr int kLane = 16;                   // bytes that a copy or a row of ldmatrix moves
 
 /// 16-bit rows lie in boxes of 64 channels: 128 bytes a row, whose 16-byte chunks are exclusive-ored with the
 /// row, so that one chunk of eight neighbouring rows touches all banks. Byte offset in a box.

@@ -31,7 +31,7 @@ struct Params {
   std::int32_t cluster_size = 1;   // CTAs
   std::int32_t per_request = 0;    // > 0: clusters that each request has for itself; 0: all keys are laid end
                                    // to end and shared out evenly
-  bool may_wait = false;           // small work: all CTAs fit side by side, so one may wait for others a while
+  bool may_wait = false;  // small work: all CTAs fit side by side, so one may wait for others a while
   // Strides of the cache in bytes, which fit 32 bits: addresses cost a few multiply-adds.
   std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
   // Workspace: results of parts of a request. A cluster may end one request and begin another: two slots.
