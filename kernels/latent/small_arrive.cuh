@@ -16,9 +16,12 @@
 
 namespace mla::MLA_ARCH_NS::latent {
 
-/// Slices of a result that `parts` CTAs share: the largest power of two.
+/// Slices of a result that `parts` CTAs share: the largest power of two. Its logarithm.
+__device__ __forceinline__ int log_slices_of(std::int32_t parts) {
+  return 31 - __clz(parts);
+}
 __device__ __forceinline__ std::int32_t slices_of(std::int32_t parts) {
-  return 1 << (31 - __clz(parts));
+  return 1 << log_slices_of(parts);
 }
 
 /// One thread's side of it.
@@ -51,6 +54,7 @@ class Arrival {
       return Todo::kOwnAndLeft;
     }
     if (!has_slice || !patient) return Todo::kNone;
+#pragma unroll 1
     for (int i = 0; i < kPolls; ++i) {
       if (arrived(ptx::load_acquire(words_)) == parts_) return Todo::kOwn;
     }
@@ -60,7 +64,7 @@ class Arrival {
 
   /// After arrive(): begins to say that this CTA needs the words no more.
   __device__ __forceinline__ void depart() {
-    if (departs_) departed_before_ = ptx::atomic_add_acq_rel(words_, kDeparted);
+    if (departs_) departed_before_ = ptx::atomic_add_relaxed(words_, kDeparted);
   }
   /// Ends it: the last to leave clears the words.
   __device__ __forceinline__ void finish() {
@@ -72,10 +76,16 @@ class Arrival {
   static constexpr std::uint32_t kArrived = 1, kGaveUp = 1U << 10, kDeparted = 1U << 20;
   static constexpr int kPolls = 64;  // some 40 us
 
-  static __device__ __forceinline__ std::uint32_t arrived(std::uint32_t word) { return word & 1023; }
-  static __device__ __forceinline__ std::uint32_t gave_up(std::uint32_t word) { return word >> 10 & 1023; }
+  static __device__ __forceinline__ std::uint32_t arrived(std::uint32_t word) {
+    return word & 1023;
+  }
+  static __device__ __forceinline__ std::uint32_t gave_up(std::uint32_t word) {
+    return word >> 10 & 1023;
+  }
   /// Before it is counted as having given up.
-  __device__ __forceinline__ void flag() { atomicOr(words_ + 1 + part_ / 32, 1U << (part_ % 32)); }
+  __device__ __forceinline__ void flag() {
+    atomicOr(words_ + 1 + part_ / 32, 1U << (part_ % 32));
+  }
 
   std::uint32_t* words_;
   std::uint32_t parts_;

@@ -9,6 +9,7 @@
 // 1, 2 i + 8, 2 i + 9 of each 16.
 #pragma once
 
+#include <bit>
 #include <cmath>
 
 #include "common/store.cuh"
@@ -33,9 +34,9 @@ class Merge {
     Arrival arrival(p, piece);
     if (threadIdx.x == 0) {
       shared.todo()[0] = static_cast<std::uint32_t>(arrival.arrive(p, piece, shared.todo() + 1));
-      arrival.depart();
     }
     sync_math();
+    if (threadIdx.x == 0) arrival.depart();
     const auto todo = static_cast<Arrival::Todo>(shared.todo()[0]);
     if (todo != Arrival::Todo::kNone) {
       const std::int32_t slices = slices_of(piece.parts);
@@ -54,6 +55,9 @@ class Merge {
  private:
   static constexpr std::uint32_t kRowFours = Config::kLatent / 4;
   static constexpr std::uint32_t kFours = Config::kRows * kRowFours;
+  static constexpr int kLogFours = std::bit_width(kFours) - 1;
+  static constexpr int kLogThreads = std::bit_width(static_cast<unsigned>(kMathThreads)) - 1;
+  static_assert(1U << kLogFours == kFours && 1 << kLogThreads == kMathThreads);
 
   /// One CTA has it all: fragments straight to the output.
   __device__ __forceinline__ void write_whole(const Params& p, const Shared<Config>& shared,
@@ -131,29 +135,30 @@ class Merge {
   /// (many parts). Sixteen loads of a thread are in flight together.
   __device__ __forceinline__ void add_slice(const Params& p, const Shared<Config>& shared, const Piece& piece,
                                             std::int32_t slice) const {
-    const std::uint32_t width = kFours >> (31 - __clz(piece.parts));
-    if (width >= 4 * kMathThreads) {
-      add_fours<4, 4>(p, shared, piece, slice, width);
-    } else if (width >= 2 * kMathThreads) {
-      add_fours<2, 8>(p, shared, piece, slice, width);
+    const int log_width = kLogFours - log_slices_of(piece.parts);
+    if (log_width >= kLogThreads + 2) {
+      add_fours<4, 4>(p, shared, piece, slice, log_width);
+    } else if (log_width == kLogThreads + 1) {
+      add_fours<2, 8>(p, shared, piece, slice, log_width);
     } else {
-      add_fours<1, 16>(p, shared, piece, slice, width);
+      add_fours<1, 16>(p, shared, piece, slice, log_width);
     }
   }
 
   template <int kFoursAtOnce, int kPartsAtOnce>
   __device__ __forceinline__ void add_fours(const Params& p, const Shared<Config>& shared, const Piece& piece,
-                                            std::int32_t slice, std::uint32_t width) const {
+                                            std::int32_t slice, int log_width) const {
     const std::uint32_t thread = threadIdx.x;
-    const int groups = width < kMathThreads ? static_cast<int>(kMathThreads / width) : 1;
-    const int group = static_cast<int>(thread / width);  // 0 where one thread has all parts
+    const std::uint32_t width = 1U << log_width;
+    const int groups = log_width < kLogThreads ? 1 << (kLogThreads - log_width) : 1;
+    const int group = static_cast<int>(thread >> log_width);  // 0 where one thread has all parts
     const std::int64_t first_slot = slot_of(p, piece, 0);
     // Slots are in order but for the first part's where a CTA has two.
     const std::int64_t second_slot = piece.parts > 1 ? slot_of(p, piece, 1) : 0;
     const std::int32_t slot_step = p.per_request > 0 ? 1 : 2;
     const std::uint32_t begin = static_cast<std::uint32_t>(slice) * width;
 #pragma unroll 1
-    for (std::uint32_t four = groups > 1 ? thread % width : thread; four < width;
+    for (std::uint32_t four = groups > 1 ? thread & (width - 1) : thread; four < width;
          four += kFoursAtOnce * kMathThreads) {
       Sum total[kFoursAtOnce];
 #pragma unroll 1

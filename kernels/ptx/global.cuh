@@ -26,6 +26,16 @@ __device__ __forceinline__ unsigned atomic_add_acq_rel(unsigned* address, unsign
   return before;
 }
 
+/// atom.add.relaxed.gpu: the same without any order.
+__device__ __forceinline__ unsigned atomic_add_relaxed(unsigned* address, unsigned value) {
+  unsigned before;
+  asm volatile("atom.add.relaxed.gpu.global.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(address), "r"(value)
+               : "memory");
+  return before;
+}
+
 /// ld.acquire.gpu: what was released before the value that this returns was written is visible.
 __device__ __forceinline__ unsigned load_acquire(const unsigned* address) {
   unsigned value;
