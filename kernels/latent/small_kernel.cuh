@@ -74,10 +74,11 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
   const Shared<Config> shared{dynamic};
   if (threadIdx.x == 0) initialise(shared);
   ptx::let_next_launch_start();
-  ptx::wait_for_previous_launch();
 
   if (threadIdx.x >= kMathThreads) {
     Loader<Config> loader(p, shared);
+    loader.prepare(p);
+    ptx::wait_for_previous_launch();
     loader.begin(p);
     __syncthreads();
     loader.run(p, shared);
@@ -85,6 +86,7 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
     ptx::cp_async_wait<0>();
     return;
   }
+  ptx::wait_for_previous_launch();
   __syncthreads();
   const bool own = p.per_request > 0;
   if (own) load_first_queries<Config>(p, shared, p.by_per_request.quotient(static_cast<int>(blockIdx.x)));

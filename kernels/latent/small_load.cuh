@@ -7,6 +7,7 @@
 #include "common/paging.cuh"
 #include "latent/small_traits.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/global.cuh"
 #include "ptx/mbarrier.cuh"
 
 namespace mla::MLA_ARCH_NS::latent {
@@ -59,9 +60,18 @@ class Loader {
     rope_bytes_ = lane_ % 8 * 8 < p.attention.rope ? kLane : 0;
   }
 
+  /// While the launch before this one still runs: asks for the lines of what is read first. The table and the
+  /// lengths may yet be written; a line in the L2 is written there.
+  __device__ __forceinline__ void prepare(const Params& p) {
+    foreseen_ = walk_.foresee(p, piece_);
+    if (!foreseen_) return;
+    const kernels::AttentionParams& a = p.attention;
+    if (const std::int32_t* at = entry_of(p, piece_, 0); at != nullptr) ptx::prefetch_l2(at);
+    if (lane_ == 0) ptx::prefetch_l2(a.seq_lens + piece_.request * a.seq_lens_stride);
+    if (lane_ == 1) ptx::prefetch_l2(a.cu_seqlens_q + piece_.request * a.cu_seqlens_stride);
+  }
   /// What needs no barrier: the first look-up, where it needs no length.
   __device__ __forceinline__ void begin(const Params& p) {
-    foreseen_ = walk_.foresee(p, piece_);
     if (foreseen_) look_up(p, piece_, 0);
   }
 
@@ -109,9 +119,10 @@ class Loader {
     ++pieces_;
   }
 
-  /// Starts the loads of the block table for units 4 batch .. 4 batch + 3. Entries beyond the list give a
-  /// block that is not used; only the table's own width bounds them, so that this need not wait for a length.
-  __device__ __forceinline__ void look_up(const Params& p, const Piece& piece, std::int32_t batch) {
+  /// Where the block table tells of this lane's row of units 4 batch .. 4 batch + 3, and offset_. Null beyond
+  /// the table.
+  [[nodiscard]] __device__ __forceinline__ const std::int32_t* entry_of(const Params& p, const Piece& piece,
+                                                                        std::int32_t batch) {
     const kernels::CacheParams& cache = p.attention.cache;
     const auto group =
         static_cast<std::int32_t>((4 * static_cast<std::uint32_t>(batch) + lane_ / 8) * kLoadWarps + warp_);
@@ -119,9 +130,15 @@ class Loader {
     const std::int32_t position = piece.rows.runs.position(entry);
     const std::int32_t column = cache.by_block_size.quotient(position);
     offset_ = position - column * cache.block_size;
-    block_ = column < p.table_columns ? cache.block_table[piece.request * cache.table_stride_request +
-                                                          column * cache.table_stride_column]
-                                      : 0;
+    return column < p.table_columns ? cache.block_table + piece.request * cache.table_stride_request +
+                                          column * cache.table_stride_column
+                                    : nullptr;
+  }
+  /// Starts the loads of the block table for these units. Entries beyond the list give a block that is not
+  /// used; only the table's own width bounds them, so that this need not wait for a length.
+  __device__ __forceinline__ void look_up(const Params& p, const Piece& piece, std::int32_t batch) {
+    const std::int32_t* const at = entry_of(p, piece, batch);
+    block_ = at != nullptr ? *at : 0;
   }
 
   __device__ __forceinline__ void load(const Params& p, const Shared<Config>& shared, const Piece& piece) {

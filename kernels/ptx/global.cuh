@@ -43,6 +43,11 @@ __device__ __forceinline__ unsigned load_acquire(const unsigned* address) {
   return value;
 }
 
+/// prefetch.global.L2: asks for the line of `address`; reads nothing that anybody could see.
+__device__ __forceinline__ void prefetch_l2(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 /// griddepcontrol.wait: until the launches before this one have finished and their writes are visible; at
 /// once unless the launch asked for programmatic serialization.
 __device__ __forceinline__ void wait_for_previous_launch() {

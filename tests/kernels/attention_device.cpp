@@ -17,6 +17,7 @@
 #include "verify/suite.hpp"
 #ifdef MLA_HAVE_CUDA
 #include "captured_graph.hpp"
+#include "two_streams.hpp"
 #endif
 
 namespace {
@@ -112,6 +113,19 @@ TEST_P(OnDevice, ReplaysACapturedGraphWithOtherLengths) {
     ++replayed;
   }
   EXPECT_GT(replayed, 0);
+}
+
+TEST_P(OnDevice, TwoStreamsShareTheGpu) {
+  MLA_NEEDS_GPU();
+  const Participant one = participant();
+  for (const char* text :
+       {"decode latent h16 l512 r64 p128 v128 2q1s2k causal b64 q:bf16 out:bf16 cache:bf16",
+        "decode latent h32 l512 r64 p128 v128 q2s900_q1s3k_5q2s77 causal b64 q:bf16 "
+        "out:bf16 cache:bf16"}) {
+    const Case shape = parse_case(text);
+    if (!GetParam()->supports(shape.shape, one.machine.device)) continue;
+    EXPECT_EQ(mla::testing::run_on_two_streams(one, shape), "") << text;
+  }
 }
 #endif
 
