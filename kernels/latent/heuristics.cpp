@@ -11,6 +11,8 @@ namespace mla::kernels::latent {
 namespace {
 
 constexpr std::int64_t kPartKeys = 64;     // fewer are not worth a part of their own
+constexpr std::int64_t kShortPart = 32;    // the same of short requests, whose parts are few and merge fast
+constexpr std::int64_t kShortKeys = 2048;  // of such a request
 constexpr std::int64_t kMostForced = 512;  // parts a request, which small_arrive.cuh can count
 constexpr std::int64_t kLargeBlock = 64;   // keys, the same of the large-work kernel
 
@@ -18,14 +20,20 @@ std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Own CTAs for `requests` alike, or a count of 0 where that would leave too many multiprocessors idle.
+/// Own CTAs for `requests` alike, or a count of 0 where that would leave too much of the GPU idle. Measured: a
+/// CTA that ends one request and begins another merges twice, so that even shares pay only then.
 Clusters own_ctas(const Work& work, std::int64_t requests, std::int64_t keys) {
+  // Several row groups read the same keys from the L2, where every multiprocessor counts; from memory, two
+  // thirds of them are enough.
+  const std::int64_t enough = work.num_sms * (work.row_groups > 1 ? 28 : 20) / 33;
   const std::int64_t room = work.num_sms / work.row_groups / requests;
-  const std::int64_t wanted = ceil_div(keys, kPartKeys);
-  const std::int64_t each = std::min(room, wanted);
-  if (each == 0 || (each < wanted && each * requests * work.row_groups * 5 < work.num_sms * 4)) {
-    return {1, 0, 0};
-  }
+  const std::int64_t least = work.row_groups == 1 && keys <= kShortKeys ? kShortPart : kPartKeys;
+  const std::int64_t wanted = ceil_div(keys, least);
+  std::int64_t each = std::min(room, wanted);
+  if (each == 0 || (each < wanted && each * requests * work.row_groups < enough)) return {1, 0, 0};
+  // A power of two parts has as many slices, all alike.
+  const auto even = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(each)));
+  if (even * 20 >= each * 19) each = even;
   return {1, static_cast<std::int32_t>(each * requests), static_cast<std::int32_t>(each)};
 }
 

@@ -51,20 +51,9 @@ __device__ __forceinline__ void initialise(const Shared<Config>& shared) {
     ptx::mbarrier_init(shared.full(i), kLoadThreads);
     ptx::mbarrier_init(shared.empty(i), kMathWarps);
   }
-  ptx::mbarrier_init(shared.posted_full(), kLoadThreads + 1);
+  ptx::mbarrier_init(shared.posted_full(), 1);
   ptx::mbarrier_init(shared.posted_empty(), kMathWarps);
   ptx::mbarrier_init_fence();
-}
-
-/// By the math warps, where the first piece's request is known without a length.
-template <class Config>
-__device__ __forceinline__ void load_first_queries(const Params& p, const Shared<Config>& shared,
-                                                   std::int32_t request) {
-  const kernels::AttentionParams& a = p.attention;
-  RowGroup rows;
-  rows.first_token = a.cu_seqlens_q[request * a.cu_seqlens_stride];
-  rows.queries = a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - rows.first_token;
-  load_queries<Config, kMathThreads>(p, shared, rows, threadIdx.x);
 }
 
 template <class Config>
@@ -72,40 +61,37 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
     latent_small(const __grid_constant__ Params p) {
   extern __shared__ __align__(1024) std::byte dynamic[];
   const Shared<Config> shared{dynamic};
+  const bool loads = threadIdx.x >= kMathThreads;
   if (threadIdx.x == 0) initialise(shared);
   ptx::let_next_launch_start();
+  Loader<Config> loader(p, shared);
+  if (loads) loader.prepare(p);
+  ptx::wait_for_previous_launch();
+  if (loads) loader.begin(p, shared);
+  __syncthreads();
 
-  if (threadIdx.x >= kMathThreads) {
-    Loader<Config> loader(p, shared);
-    loader.prepare(p);
-    ptx::wait_for_previous_launch();
-    loader.begin(p);
-    __syncthreads();
+  if (loads) {
     loader.run(p, shared);
     clear_tail(p);
-    ptx::cp_async_wait<0>();
-    return;
-  }
-  ptx::wait_for_previous_launch();
-  __syncthreads();
-  const bool own = p.per_request > 0;
-  if (own) load_first_queries<Config>(p, shared, p.by_per_request.quotient(static_cast<int>(blockIdx.x)));
-  Math<Config> math;
-  Merge<Config> merge;
-  for (std::uint32_t i = 0;; ++i) {
-    ptx::mbarrier_wait(shared.posted_full(), i & 1);
-    const PostedPiece& posted = shared.posted(i);
-    if (!posted.any) break;
-    if (i == 0) {
-      if (!own) load_queries<Config, kMathThreads>(p, shared, posted.piece.rows, threadIdx.x);
-      ptx::cp_async_wait<0>();
-      sync_math();
+  } else {
+    // The first piece's queries, by warps that are idle now, where its request is known.
+    if (p.per_request > 0 && threadIdx.x < kLoadThreads) {
+      load_queries(p, shared, shared.lengths(), 0, threadIdx.x);
     }
-    const bool last = posted.piece.last;
-    math.run(p, shared, posted);
-    merge.run(p, shared, math, posted);
-    if (last) break;
+    Math<Config> math;
+    Merge<Config> merge;
+    bool more = true;
+    for (std::uint32_t i = 0; more; ++i) {
+      ptx::mbarrier_wait(shared.posted_full(), i & 1);
+      const PostedPiece& posted = shared.posted(i);
+      if (!posted.any) break;
+      more = !posted.piece.last;
+      math.run(p, shared, posted);
+      merge.run(p, shared, math, posted);
+    }
   }
+  // Nothing that this thread asked for may arrive when the shared memory is another's.
+  ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Load warps of the small-work kernel: they walk over the CTA's pieces, post each with its queries (the
-// first piece's are fetched by the math warps, idle then), and keep the ring of cache rows filled across the
-// borders of pieces. Where rows come from is decided here alone.
+// Load warps of the small-work kernel: they walk over the CTA's pieces, post each, and keep the ring filled
+// across the borders of pieces: a slot of queries, then the piece's cache rows. Where rows come from is
+// decided here alone.
 #pragma once
 
 #include "common/paging.cuh"
@@ -12,21 +12,19 @@
 
 namespace mla::MLA_ARCH_NS::latent {
 
-/// Starts the copies of a row group's queries, by `threads` threads: eight a row and box. Rows and rotary
-/// channels that do not exist are zeros.
-template <class Config, std::uint32_t kThreads>
+/// Starts the copies of a row group's queries to a slot of the ring and counts them there, by kLoadThreads
+/// threads: eight a row and box. Rows and rotary channels that do not exist are zeros.
+template <class Config>
 __device__ __forceinline__ void load_queries(const Params& p, const Shared<Config>& shared,
-                                             const RowGroup& rows, std::uint32_t thread) {
-  constexpr std::uint32_t kRowsAtOnce = kThreads / 8;
-  constexpr std::uint32_t kRows = Config::kRows;
-  constexpr int kBoxStep = kRowsAtOnce > kRows ? kRowsAtOnce / kRows : 1;
+                                             const Lengths& rows, std::uint32_t slot, std::uint32_t thread) {
+  constexpr std::uint32_t kRowsAtOnce = kLoadThreads / 8;
   const kernels::AttentionParams& a = p.attention;
   const std::uint32_t chunk = thread % 8;
   const int rope_bytes = static_cast<std::int32_t>(chunk * 8) < a.rope ? kLane : 0;
 #pragma unroll
-  for (std::uint32_t first = 0; first < kRows; first += kRowsAtOnce) {
-    const std::uint32_t r = first + thread / 8 % kRows;
-    const auto row = static_cast<std::int32_t>(blockIdx.y * kRows + r);
+  for (std::uint32_t first = 0; first < Config::kRows; first += kRowsAtOnce) {
+    const std::uint32_t r = first + thread / 8;
+    const auto row = static_cast<std::int32_t>(blockIdx.y * Config::kRows + r);
     const bool there = row < rows.queries * a.num_heads;
     const std::int32_t query = there ? p.by_heads.quotient(row) : 0;
     const std::int64_t token = std::int64_t{rows.first_token} + query;
@@ -34,16 +32,14 @@ __device__ __forceinline__ void load_queries(const Params& p, const Shared<Confi
     const auto* from = static_cast<const typename Config::T*>(a.q.data) + token * a.q.stride_token +
                        head * a.q.stride_head + chunk * 8;
     if (!there) from = static_cast<const typename Config::T*>(a.q.data);
-    const std::uint32_t to = shared.at(Config::kQueryAt) + in_box(r, chunk);
-    const int first_box = kBoxStep > 1 ? static_cast<int>(thread / 8 / kRows) : 0;
+    const std::uint32_t to = shared.at(Config::kRingAt) + slot * Config::kSlotBytes + in_box(r, chunk);
 #pragma unroll
-    for (int i = 0; i < Config::kBoxes; i += kBoxStep) {
-      const int box = i + first_box;
-      if (kBoxStep > 1 && box >= Config::kBoxes) break;
+    for (int box = 0; box < Config::kBoxes; ++box) {
       const int bytes = !there ? 0 : box < Config::kLatentBoxes ? kLane : rope_bytes;
       ptx::cp_async_16(to + box * Config::kQueryBox, bytes > 0 ? from + box * 64 : from, bytes);
     }
   }
+  ptx::mbarrier_arrive_cp_async(shared.full(slot));
 }
 
 /// One thread's side. Each load warp fetches one group of eight entries a unit: eight lanes a row, a line of
@@ -67,23 +63,33 @@ class Loader {
     if (!foreseen_) return;
     const kernels::AttentionParams& a = p.attention;
     if (const std::int32_t* at = entry_of(p, piece_, 0); at != nullptr) ptx::prefetch_l2(at);
-    if (lane_ == 0) ptx::prefetch_l2(a.seq_lens + piece_.request * a.seq_lens_stride);
-    if (lane_ == 1) ptx::prefetch_l2(a.cu_seqlens_q + piece_.request * a.cu_seqlens_stride);
+    if (threadIdx.x == kMathThreads) {
+      ptx::prefetch_l2(a.seq_lens + piece_.request * a.seq_lens_stride);
+      ptx::prefetch_l2(a.cu_seqlens_q + piece_.request * a.cu_seqlens_stride);
+    }
   }
-  /// What needs no barrier: the first look-up, where it needs no length.
-  __device__ __forceinline__ void begin(const Params& p) {
+  /// Before the CTA's first barrier: the first look-up, where it needs no length, and the lengths. One thread
+  /// reads them for all: a hundred CTAs with twelve warps each would queue up for the same line.
+  __device__ __forceinline__ void begin(const Params& p, const Shared<Config>& shared) {
     if (foreseen_) look_up(p, piece_, 0);
+    if (p.per_request > 0 && threadIdx.x == kMathThreads) {
+      shared.lengths() = Lengths(p.attention, piece_.request);
+    }
   }
 
   /// All pieces of this CTA.
   __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared) {
-    if (!walk_.first(p, piece_)) {
+    if (!walk_.first(p, shared.lengths(), piece_)) {
       post(p, shared, piece_, false);
       return;
     }
     if (!foreseen_) look_up(p, piece_, 0);
     for (;;) {
-      post(p, shared, piece_, true);
+      if (pieces_ > 0 || p.per_request == 0) {
+        const std::uint32_t slot = free_slot(shared);
+        load_queries(p, shared, piece_.rows, slot, threadIdx.x - kMathThreads);
+      }
+      ++loaded_;
       load(p, shared, piece_);
       if (piece_.last) return;
       walk_.next(p, piece_);
@@ -97,11 +103,11 @@ class Loader {
     return min(piece.rows.runs.count, piece.end * kGroup);
   }
 
-  /// Posts the piece and starts the copies of its queries.
+  /// Tells the math warps of a piece.
   __device__ __forceinline__ void post(const Params& p, const Shared<Config>& shared, const Piece& piece,
                                        bool any) {
     if (pieces_ > 0) ptx::mbarrier_wait(shared.posted_empty(), (pieces_ - 1) & 1);
-    if (warp_ == 0 && lane_ == 0) {
+    if (threadIdx.x == kMathThreads) {
       PostedPiece& to = shared.posted(pieces_);
       to.piece = piece;
       to.units = (piece.groups(p) + kLoadWarps - 1) / kLoadWarps;
@@ -110,13 +116,17 @@ class Loader {
       to.any = any;
       ptx::mbarrier_arrive(shared.posted_full());
     }
-    if (pieces_ > 0) {
-      load_queries<Config, kLoadThreads>(p, shared, piece.rows, threadIdx.x - kMathThreads);
-      ptx::mbarrier_arrive_cp_async(shared.posted_full());
-    } else {
-      ptx::mbarrier_arrive(shared.posted_full());
-    }
+    __syncwarp();
     ++pieces_;
+  }
+
+  /// The ring's next slot, once it is free.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t free_slot(const Shared<Config>& shared) const {
+    const std::uint32_t slot = loaded_ % Config::kSlots;
+    if (loaded_ >= Config::kSlots) {
+      ptx::mbarrier_wait(shared.empty(slot), (loaded_ / Config::kSlots - 1) & 1);
+    }
+    return slot;
   }
 
   /// Where the block table tells of this lane's row of units 4 batch .. 4 batch + 3, and offset_. Null beyond
@@ -141,6 +151,7 @@ class Loader {
     block_ = at != nullptr ? *at : 0;
   }
 
+  /// The piece's cache rows. It is posted behind the first unit, which is more urgent.
   __device__ __forceinline__ void load(const Params& p, const Shared<Config>& shared, const Piece& piece) {
     const std::int32_t units = (piece.groups(p) + kLoadWarps - 1) / kLoadWarps;
     const std::int32_t entries = entries_of(piece);
@@ -153,10 +164,7 @@ class Loader {
       if ((unit & 3) == 3) look_up(p, piece, unit / 4 + 1);
       const std::int32_t entry = piece.entry(unit * kLoadWarps + static_cast<std::int32_t>(warp_)) +
                                  static_cast<std::int32_t>(lane_ / 8);
-      const std::uint32_t slot = loaded_ % Config::kSlots;
-      if (loaded_ >= Config::kSlots) {
-        ptx::mbarrier_wait(shared.empty(slot), (loaded_ / Config::kSlots - 1) & 1);
-      }
+      const std::uint32_t slot = free_slot(shared);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const bool there = entry + half * 4 < entries;
@@ -164,6 +172,7 @@ class Loader {
                  there);
       }
       ptx::mbarrier_arrive_cp_async(shared.full(slot));
+      if (unit == 0) post(p, shared, piece, true);
     }
   }
 
@@ -195,7 +204,7 @@ class Loader {
   std::uint32_t to_[2];
   int rope_bytes_;
   std::int32_t block_ = 0, offset_ = 0;  // of this lane's row of the looked-up units
-  std::uint32_t loaded_ = 0;             // units
+  std::uint32_t loaded_ = 0;             // slots of the ring
   std::uint32_t pieces_ = 0;             // posted
 };
 

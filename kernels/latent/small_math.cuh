@@ -52,6 +52,8 @@ template <class Config>
 class Math {
  public:
   static constexpr int kLanes = kMathThreads / Config::kRows;  // threads of a row in the softmax
+  static constexpr int kUnroll = Config::kRowTiles;            // of a pass's units: less code, which is cold
+  static constexpr int kBoxSteps = 4;                          // k-steps of a box
   static constexpr int kColumns = kUnit / kLanes;              // of a unit, that such a thread has
   static constexpr int kEntryTiles = 2 * Config::kRowTiles;    // of 8 entries a unit, in the scores
   static constexpr int kChains = 2 / Config::kRowTiles;        // sums of a tile: enough in flight
@@ -94,18 +96,20 @@ class Math {
       sync_math();
       if (unit > 0) rescale(shared);
       if (!alike_) {
-        for (std::int32_t u = 0; u < count; ++u) clear_unshared(p, shared, posted, unit + u);
+        for (std::int32_t u = 0; u < count; ++u) {
+          clear_unshared(p, shared, posted, unit, static_cast<std::uint32_t>(u));
+        }
       }
       if (count == 1) {
-        accumulate<1>(shared, unit);
+        accumulate<1>(shared);
       } else if (count == 2 || Config::kMostUnits == 2) {
-        accumulate<2>(shared, unit);
+        accumulate<2>(shared);
       } else {
-        accumulate<Config::kMostUnits>(shared, unit);
+        accumulate<Config::kMostUnits>(shared);
       }
       unit += count;
+      take(static_cast<std::uint32_t>(count));
     }
-    taken_ += static_cast<std::uint32_t>(units);
 #pragma unroll
     for (int d = kLanes / 2; d > 0; d /= 2) sum_ += __shfl_xor_sync(0xffffffffU, sum_, d);
   }
@@ -128,27 +132,30 @@ class Math {
     // Fragments of K: row of the unit and chunk of the box, by k-step.
     const std::uint32_t row = lane % 8 + lane / 16 * 8 + (Config::kRowTiles == 1 ? warp_ % 2 * 16 : 0);
 #pragma unroll
-    for (int k = 0; k < Config::kSteps; ++k) {
+    for (int k = 0; k < kBoxSteps; ++k) {
       const std::uint32_t chunk = warp_ / 2 * Config::kSteps * 2 + k * 2 + lane / 8 % 2;
       key_at_[k] = shared.at(Config::kRingAt) + chunk / 8 * Config::kUnitBox + in_box(row, chunk % 8);
     }
-#pragma unroll
-    for (int j = 0; j < Config::kWarpTiles / 2; ++j) {
-      const std::uint32_t chunk = warp_ * Config::kWarpTiles + j * 2 + lane / 16;
-      value_at_[j] = shared.at(Config::kRingAt) + chunk / 8 * Config::kUnitBox + in_box(lane % 16, chunk % 8);
-    }
+    // A warp's channels are of one box, two tiles a chunk pair: the others are two chunks away, exclusive-ored.
+    const std::uint32_t chunk = warp_ * Config::kWarpTiles + lane / 16;
+    value_at_ = shared.at(Config::kRingAt) + chunk / 8 * Config::kUnitBox + in_box(lane % 16, chunk % 8);
   }
 
   __device__ __forceinline__ void load_query(const Shared<Config>& shared) {
     const std::uint32_t row = lane_ % 16 + row_tile() * 16;
+    const std::uint32_t from = shared.at(Config::kRingAt) + slot(0) * Config::kSlotBytes;
+    ptx::mbarrier_wait(shared.full(slot(0)), parity(0));
 #pragma unroll
     for (int k = 0; k < Config::kSteps; ++k) {
       const std::uint32_t chunk = warp_ / 2 * Config::kSteps * 2 + k * 2 + lane_ / 16;
-      ptx::ldmatrix_x4(query_[k],
-                       shared.at(Config::kQueryAt) + chunk / 8 * Config::kQueryBox + in_box(row, chunk % 8));
+      ptx::ldmatrix_x4(query_[k], from + chunk / 8 * Config::kQueryBox + in_box(row, chunk % 8));
     }
     __syncwarp();
-    if (lane_ == 0) ptx::mbarrier_arrive(shared.posted_empty());
+    if (lane_ == 0) {
+      ptx::mbarrier_arrive(shared.empty(slot(0)));
+      ptx::mbarrier_arrive(shared.posted_empty());
+    }
+    take(1);
   }
 
   /// Whose scores this warp forms.
@@ -156,42 +163,50 @@ class Math {
     return Config::kRowTiles == 1 ? 0 : warp_ % 2;
   }
 
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t slot(std::int32_t unit) const {
-    return (taken_ + static_cast<std::uint32_t>(unit)) % Config::kSlots;
+  /// Of the pass's unit u: its slot of the ring, and the parity of the phase that fills it.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t slot(std::uint32_t u) const {
+    const std::uint32_t at = slot_ + u;
+    return at < Config::kSlots ? at : at - Config::kSlots;
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t parity(std::uint32_t u) const {
+    return slot_ + u < Config::kSlots ? parity_ : parity_ ^ 1;
+  }
+  __device__ __forceinline__ void take(std::uint32_t slots) {
+    parity_ = parity(slots);
+    slot_ = slot(slots);
   }
 
   /// Scores and weights of units unit .. unit + kUnits - 1.
   template <int kUnits>
   __device__ __forceinline__ void weigh(const Params& p, const Shared<Config>& shared,
                                         const PostedPiece& posted, std::int32_t unit) {
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) scores(shared, unit + u, u);
+#pragma unroll kUnroll
+    for (std::uint32_t u = 0; u < kUnits; ++u) scores(shared, u);
     sync_math();
     softmax<kUnits>(p, shared, posted, unit);
   }
 
   /// Their share of the output; the ring's slots are free then.
   template <int kUnits>
-  __device__ __forceinline__ void accumulate(const Shared<Config>& shared, std::int32_t unit) {
-#pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      values(shared, unit + u, u);
+  __device__ __forceinline__ void accumulate(const Shared<Config>& shared) {
+#pragma unroll kUnroll
+    for (std::uint32_t u = 0; u < kUnits; ++u) {
+      values(shared, u);
       __syncwarp();
-      if (lane_ == 0) ptx::mbarrier_arrive(shared.empty(slot(unit + u)));
+      if (lane_ == 0) ptx::mbarrier_arrive(shared.empty(slot(u)));
     }
   }
 
-  __device__ __forceinline__ void scores(const Shared<Config>& shared, std::int32_t unit, int column) {
-    const std::uint32_t count = taken_ + static_cast<std::uint32_t>(unit);
-    ptx::mbarrier_wait(shared.full(slot(unit)), count / Config::kSlots % 2);
-    const std::uint32_t ring = slot(unit) * Config::kSlotBytes;
+  __device__ __forceinline__ void scores(const Shared<Config>& shared, std::uint32_t u) {
+    ptx::mbarrier_wait(shared.full(slot(u)), parity(u));
+    const std::uint32_t ring = slot(u) * Config::kSlotBytes;
     float s[kEntryTiles][kChains][4] = {};
 #pragma unroll
     for (int k = 0; k < Config::kSteps; ++k) {
 #pragma unroll
       for (int j = 0; j < kEntryTiles; j += 2) {
         std::uint32_t b[4];
-        ptx::ldmatrix_x4(b, key_at_[k] + ring + j * 8 * 128);
+        ptx::ldmatrix_x4(b, key_at_[k % kBoxSteps] + ring + k / kBoxSteps * Config::kUnitBox + j * 8 * 128);
         ptx::mma<typename Config::T>(s[j][k % kChains], query_[k], b[0], b[1]);
         ptx::mma<typename Config::T>(s[j + 1][k % kChains], query_[k], b[2], b[3]);
       }
@@ -206,7 +221,7 @@ class Math {
       }
       float* to = shared.scores() +
                   (warp_ / 2 * Config::kRows + row_tile() * 16 + lane_ / 4) * Config::kScorePitch +
-                  column * kUnit + first + j * 8 + lane_ % 4 * 2;
+                  u * kUnit + first + j * 8 + lane_ % 4 * 2;
       *reinterpret_cast<float2*>(to) = make_float2(s[j][0][0], s[j][0][1]);
       *reinterpret_cast<float2*>(to + 8 * Config::kScorePitch) = make_float2(s[j][0][2], s[j][0][3]);
     }
@@ -276,10 +291,10 @@ class Math {
     }
   }
 
-  __device__ __forceinline__ void values(const Shared<Config>& shared, std::int32_t unit, int column) {
-    const std::uint32_t ring = slot(unit) * Config::kSlotBytes;
-    const std::uint32_t weights = shared.at(Config::kWeightsAt) + lane_ % 16 * Config::kWeightPitch +
-                                  static_cast<std::uint32_t>(column) * kUnit * 2 + lane_ / 16 * 16;
+  __device__ __forceinline__ void values(const Shared<Config>& shared, std::uint32_t u) {
+    const std::uint32_t ring = slot(u) * Config::kSlotBytes;
+    const std::uint32_t weights =
+        shared.at(Config::kWeightsAt) + lane_ % 16 * Config::kWeightPitch + u * kUnit * 2 + lane_ / 16 * 16;
 #pragma unroll
     for (int k = 0; k < kUnit / 16; ++k) {
       std::uint32_t a[Config::kRowTiles][4];
@@ -290,7 +305,7 @@ class Math {
 #pragma unroll
       for (int j = 0; j < Config::kWarpTiles / 2; ++j) {
         std::uint32_t b[4];
-        ptx::ldmatrix_x4_trans(b, value_at_[j] + ring + k * 16 * 128);
+        ptx::ldmatrix_x4_trans(b, (value_at_ ^ j << 5) + ring + k * 16 * 128);
 #pragma unroll
         for (int m = 0; m < Config::kRowTiles; ++m) {
           ptx::mma<typename Config::T>(output[m][2 * j], a[m], b[0], b[1]);
@@ -304,16 +319,17 @@ class Math {
   /// infinity or a NaN is NaN. What is not finite in them is cleared, by the warp that will read it; the rows
   /// that do see them have a score, and so a weight, that is not finite either.
   __device__ __forceinline__ void clear_unshared(const Params& p, const Shared<Config>& shared,
-                                                 const PostedPiece& posted, std::int32_t unit) const {
+                                                 const PostedPiece& posted, std::int32_t unit,
+                                                 std::uint32_t u) const {
     constexpr std::uint32_t kExponent = std::is_same_v<typename Config::T, __nv_bfloat16> ? 0x7f80U : 0x7c00U;
     const RowGroup& group = posted.piece.rows;
     const std::int32_t first_row = static_cast<std::int32_t>(blockIdx.y * Config::kRows);
     const Sight earliest(p, group, first_row);
     const Sight latest(p, group, min(first_row + Config::kRows, group.queries * p.attention.num_heads) - 1);
     const Entries entries(posted);
-    const std::int32_t at = entries.position(entries.at(unit, lane_));
+    const std::int32_t at = entries.position(entries.at(unit + static_cast<std::int32_t>(u), lane_));
     if (at != Entries::kNone && !(earliest.sees(at) && latest.sees(at))) {
-      std::byte* row = shared.base + Config::kRingAt + slot(unit) * Config::kSlotBytes;
+      std::byte* row = shared.base + Config::kRingAt + slot(u) * Config::kSlotBytes;
       for (int c = 0; c < Config::kWarpTiles; ++c) {
         const std::uint32_t chunk = warp_ * Config::kWarpTiles + c;
         auto* words =
@@ -330,13 +346,13 @@ class Math {
   }
 
   std::uint32_t warp_, lane_;
-  std::uint32_t key_at_[Config::kSteps];
-  std::uint32_t value_at_[Config::kWarpTiles / 2];
+  std::uint32_t key_at_[kBoxSteps];  // and the same in the boxes behind
+  std::uint32_t value_at_;
   std::uint32_t query_[Config::kSteps][4];
   Sight sight_;
   bool alike_ = true;
   float maximum_ = 0.0F, sum_ = 0.0F;
-  std::uint32_t taken_ = 0;  // units, before this piece
+  std::uint32_t slot_ = 0, parity_ = 0;  // of the ring, at this pass
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent

@@ -39,13 +39,14 @@ class Merge {
     if (threadIdx.x == 0) arrival.depart();
     const auto todo = static_cast<Arrival::Todo>(shared.todo()[0]);
     if (todo != Arrival::Todo::kNone) {
-      const std::int32_t slices = slices_of(piece.parts);
-      if (todo != Arrival::Todo::kAll && piece.part < slices) add_slice(p, shared, piece, piece.part);
-      if (todo == Arrival::Todo::kAll || todo == Arrival::Todo::kOwnAndLeft) {
-        for (std::int32_t i = 0; i < slices; ++i) {
-          const bool left = todo == Arrival::Todo::kAll || (shared.todo()[1 + i / 32] >> (i % 32) & 1) != 0;
-          if (left) add_slice(p, shared, piece, i);
-        }
+      const bool own = todo != Arrival::Todo::kAll && piece.part < slices_of(piece.parts);
+      const bool alone = todo == Arrival::Todo::kOwn;
+      const std::int32_t end = alone ? piece.part + 1 : slices_of(piece.parts);
+#pragma unroll 1
+      for (std::int32_t i = alone ? piece.part : 0; i < end; ++i) {
+        const bool left = todo == Arrival::Todo::kAll || (own && i == piece.part) ||
+                          (!alone && (shared.todo()[1 + i / 32] >> (i % 32) & 1) != 0);
+        if (left) add_slice(p, shared, piece, i);
       }
       if (!piece.last) sync_math();  // the scores and the note are free again
     }
@@ -132,16 +133,14 @@ class Merge {
   };
 
   /// Slice `slice` of all parts: each thread has some fours of it (few parts) or some of the parts of one four
-  /// (many parts). Sixteen loads of a thread are in flight together.
+  /// (many parts). Eight or sixteen loads of a thread are in flight together.
   __device__ __forceinline__ void add_slice(const Params& p, const Shared<Config>& shared, const Piece& piece,
                                             std::int32_t slice) const {
     const int log_width = kLogFours - log_slices_of(piece.parts);
-    if (log_width >= kLogThreads + 2) {
+    if (log_width > kLogThreads) {
       add_fours<4, 4>(p, shared, piece, slice, log_width);
-    } else if (log_width == kLogThreads + 1) {
-      add_fours<2, 8>(p, shared, piece, slice, log_width);
     } else {
-      add_fours<1, 16>(p, shared, piece, slice, log_width);
+      add_fours<1, Config::kRows / 2>(p, shared, piece, slice, log_width);
     }
   }
 
@@ -152,10 +151,10 @@ class Merge {
     const std::uint32_t width = 1U << log_width;
     const int groups = log_width < kLogThreads ? 1 << (kLogThreads - log_width) : 1;
     const int group = static_cast<int>(thread >> log_width);  // 0 where one thread has all parts
-    const std::int64_t first_slot = slot_of(p, piece, 0);
     // Slots are in order but for the first part's where a CTA has two.
-    const std::int64_t second_slot = piece.parts > 1 ? slot_of(p, piece, 1) : 0;
-    const std::int32_t slot_step = p.per_request > 0 ? 1 : 2;
+    const std::int32_t step = p.per_request > 0 ? 1 : 2;
+    const std::int32_t before_second = slot_of(p, piece, 1) - step;
+    const auto* const all_parts = reinterpret_cast<const float4*>(p.partials);
     const std::uint32_t begin = static_cast<std::uint32_t>(slice) * width;
 #pragma unroll 1
     for (std::uint32_t four = groups > 1 ? thread & (width - 1) : thread; four < width;
@@ -165,19 +164,20 @@ class Merge {
       for (int first = group; first < piece.parts; first += groups * kPartsAtOnce) {
         float4 parts[kFoursAtOnce][kPartsAtOnce];
         float2 heads[kFoursAtOnce][kPartsAtOnce];
+        const std::int32_t base = before_second + first * step;
 #pragma unroll
         for (int i = 0; i < kPartsAtOnce; ++i) {
-          const int part = first + i * groups;
-          const std::int64_t slot =
-              part == 0 ? first_slot : second_slot + static_cast<std::int64_t>(part - 1) * slot_step;
+          const std::int32_t slot = i == 0 && first == 0 ? slot_of(p, piece, 0) : base + i * (groups * step);
+          const bool there = first + i * groups < piece.parts;
 #pragma unroll
           for (int j = 0; j < kFoursAtOnce; ++j) {
             const std::uint32_t at = begin + four + j * kMathThreads;
             parts[j][i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
             heads[j][i] = make_float2(-INFINITY, 0.0F);
-            if (part < piece.parts && four + j * kMathThreads < width) {
-              heads[j][i] = __ldcg(p.sums + slot * Config::kRows + at / kRowFours);
-              parts[j][i] = __ldcg(reinterpret_cast<const float4*>(p.partials) + slot * kFours + at);
+            if (there && four + j * kMathThreads < width) {
+              heads[j][i] =
+                  __ldcg(p.sums + (static_cast<std::uint32_t>(slot) * Config::kRows + at / kRowFours));
+              parts[j][i] = __ldcg(all_parts + (static_cast<std::uint32_t>(slot) * kFours + at));
             }
           }
         }

@@ -37,7 +37,7 @@ struct Small {
   static constexpr int kWarpTiles = kWarpWidth / 8;        // output tiles of 8 channels of a math warp
   static constexpr int kMostUnits = kRows == 16 ? 3 : 2;   // of a pass
 
-  static constexpr int kSlots = 4;
+  static constexpr int kSlots = 5;
   static constexpr int kQueryBox = kRows * 128;
   static constexpr int kUnitBox = kUnit * 128;
   static constexpr int kSlotBytes = kBoxes * kUnitBox;
@@ -45,8 +45,7 @@ struct Small {
   static constexpr int kWeightPitch = kMostUnits * kUnit * 2 + 16;  // bytes, an odd number of chunks
 
   static constexpr int kRingAt = 0;
-  static constexpr int kQueryAt = kRingAt + kSlots * kSlotBytes;
-  static constexpr int kScoresAt = kQueryAt + kBoxes * kQueryBox;  // between pieces: what the merge adds up
+  static constexpr int kScoresAt = kRingAt + kSlots * kSlotBytes;  // between pieces: what the merge adds up
   static constexpr int kWeightsAt = kScoresAt + kQuarters * kRows * kScorePitch * 4;
   static constexpr int kShrinkAt = kWeightsAt + kRows * kWeightPitch;
   static constexpr int kSumsAt = kShrinkAt + kRows * 4;  // (m, l) of the piece's rows
@@ -54,8 +53,9 @@ struct Small {
   static constexpr int kBarriers = 2 * kSlots + 2;
   static constexpr int kPiecesAt = kBarriersAt + (kBarriers + 1) / 2 * 16;
   static constexpr int kTodoAt = kPiecesAt + 2 * 128;
-  static constexpr int kBytes = kTodoAt + 32;
-  static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && kQueryAt % 1024 == 0);
+  static constexpr int kLengthsAt = kTodoAt + 32;
+  static constexpr int kBytes = kLengthsAt + 16;
+  static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && kBoxes * kQueryBox <= kSlotBytes);
   static_assert(kQuarters * kRows * kScorePitch * 4 >= kMathThreads * 24);
 };
 
@@ -86,6 +86,8 @@ struct Shared {
   __device__ __forceinline__ PostedPiece& posted(std::uint32_t i) const {
     return *as<PostedPiece>(Config::kPiecesAt + static_cast<int>(i & 1) * 128);
   }
+  /// Of the request that the CTA belongs to, if it belongs to one.
+  __device__ __forceinline__ Lengths& lengths() const { return *as<Lengths>(Config::kLengthsAt); }
   __device__ __forceinline__ std::uint32_t* todo() const { return as<std::uint32_t>(Config::kTodoAt); }
 
   // Barriers.
@@ -93,7 +95,7 @@ struct Shared {
     return at(Config::kBarriersAt) + 8 * i;
   }
   __device__ __forceinline__ std::uint32_t empty(std::uint32_t i) const { return full(Config::kSlots + i); }
-  /// A piece is posted, and all but the first piece's queries are there; its queries are in registers.
+  /// A piece is posted; its queries are in registers.
   __device__ __forceinline__ std::uint32_t posted_full() const { return full(2 * Config::kSlots); }
   __device__ __forceinline__ std::uint32_t posted_empty() const { return full(2 * Config::kSlots + 1); }
 };

@@ -25,21 +25,29 @@ using kernels::latent::Params;
 
 inline constexpr int kGroup = 8;  // entries
 
-/// Rows first .. first + kRows - 1 of a request, as far as it has them.
-struct RowGroup {
+/// Where a request's rows are and how many keys it has.
+struct Lengths {
   std::int32_t first_token = 0;  // row of q of the request's first query
-  std::int32_t queries = 0;      // of the request
-  std::int32_t keys = 0;         // of the request, new tokens included
-  KeyRuns runs;                  // keys that any of the group's queries sees
-  std::int32_t groups = 0;       // of eight entries; 0: the request has no such rows
+  std::int32_t queries = 0;
+  std::int32_t keys = 0;  // new tokens included
+
+  __device__ __forceinline__ Lengths() {}
+  __device__ __forceinline__ Lengths(const kernels::AttentionParams& a, std::int32_t request)
+      : first_token(a.cu_seqlens_q[request * a.cu_seqlens_stride]),
+        queries(a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - first_token),
+        keys(a.seq_lens[request * a.seq_lens_stride]) {}
+};
+
+/// Rows first .. first + kRows - 1 of a request, as far as it has them.
+struct RowGroup : Lengths {
+  KeyRuns runs;             // keys that any of the group's queries sees
+  std::int32_t groups = 0;  // of eight entries; 0: the request has no such rows
 
   __device__ __forceinline__ RowGroup() {}
-  __device__ __forceinline__ RowGroup(const Params& p, std::int32_t request, std::int32_t first_row,
-                                      std::int32_t row_count) {
+  __device__ __forceinline__ RowGroup(const Params& p, const Lengths& lengths, std::int32_t first_row,
+                                      std::int32_t row_count)
+      : Lengths(lengths) {
     const kernels::AttentionParams& a = p.attention;
-    first_token = a.cu_seqlens_q[request * a.cu_seqlens_stride];
-    queries = a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - first_token;
-    keys = a.seq_lens[request * a.seq_lens_stride];
     const std::int32_t rows = queries * a.num_heads;
     const std::int32_t last_row = min(first_row + row_count, rows) - 1;
     runs = visible_keys(a, position(p.by_heads.quotient(first_row)),
@@ -98,10 +106,11 @@ class Walk {
     return p.attention.window == 0;
   }
 
-  /// The first piece, after foresee(); false if there is none (then `piece` may be anything).
-  __device__ __forceinline__ bool first(const Params& p, Piece& piece) {
+  /// The first piece, after foresee(), `own` being the lengths of the CTA's request if it belongs to one;
+  /// false if there is none (then `piece` may be anything).
+  __device__ __forceinline__ bool first(const Params& p, const Lengths& own, Piece& piece) {
     if (p.per_request > 0) {
-      piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
+      piece.rows = RowGroup(p, own, first_row_, row_count_);
       piece.end = piece.rows.groups;
       piece.parts = min(p.per_request, piece.end);
       return piece.part < piece.parts;
@@ -115,7 +124,7 @@ class Walk {
     const std::int32_t before = request_begin_ + piece.rows.groups;
     do {
       ++piece.request;
-      piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
+      piece.rows = RowGroup(p, Lengths(p.attention, piece.request), first_row_, row_count_);
     } while (piece.rows.groups == 0);
     request_begin_ = before;
     enter(p, piece);
@@ -145,7 +154,9 @@ class Walk {
 
   __device__ __forceinline__ std::int32_t groups_of_lane(const Params& p, std::int32_t b) const {
     const std::int32_t request = b + static_cast<std::int32_t>(threadIdx.x % 32);
-    return request < p.attention.num_requests ? RowGroup(p, request, first_row_, row_count_).groups : 0;
+    return request < p.attention.num_requests
+               ? RowGroup(p, Lengths(p.attention, request), first_row_, row_count_).groups
+               : 0;
   }
 
   /// The request that group begin_ belongs to.
@@ -163,7 +174,7 @@ class Walk {
         const int lane = __ffs(static_cast<int>(beyond)) - 1;
         piece.request = b + lane;
         request_begin_ = before + __shfl_sync(0xffffffffU, own_end_ - own_, lane);
-        piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
+        piece.rows = RowGroup(p, Lengths(p.attention, piece.request), first_row_, row_count_);
         enter(p, piece);
         return true;
       }

@@ -96,9 +96,10 @@ Clusters latent(std::vector<std::int64_t> keys, std::int64_t row_groups = 1, std
 
 TEST(LatentClusters, OneRequestGetsAsManyAsItsKeysAreWorth) {
   EXPECT_EQ(latent({1}), (Clusters{1, 1, 1}));
-  EXPECT_EQ(latent({1024}), (Clusters{1, 16, 16}));
+  EXPECT_EQ(latent({1024}), (Clusters{1, 32, 32}));
+  EXPECT_EQ(latent({4096}), (Clusters{1, 64, 64}));
   EXPECT_EQ(latent({8192}), (Clusters{1, 128, 128}));
-  EXPECT_EQ(latent({131072}), (Clusters{1, 132, 132}));
+  EXPECT_EQ(latent({131072}), (Clusters{1, 128, 128})) << "as many slices as parts";
 }
 
 TEST(LatentClusters, AlikeRequestsOwnCtasThatKeepTheGpuBusy) {
@@ -109,9 +110,10 @@ TEST(LatentClusters, AlikeRequestsOwnCtasThatKeepTheGpuBusy) {
   EXPECT_EQ(alike(8, 4096), (Clusters{1, 128, 16}));
   EXPECT_EQ(alike(32, 1024), (Clusters{1, 128, 4}));
   EXPECT_EQ(alike(128, 4096), (Clusters{1, 128, 1}));
-  EXPECT_EQ(alike(16, 64), (Clusters{1, 16, 1})) << "no more than the keys are worth";
-  EXPECT_EQ(alike(1, 8192, 4), (Clusters{1, 33, 33}));
-  EXPECT_EQ(alike(100, 4096), (Clusters{1, 132, 0})) << "32 multiprocessors would be idle";
+  EXPECT_EQ(alike(16, 32), (Clusters{1, 16, 1})) << "no more than the keys are worth";
+  EXPECT_EQ(alike(1, 8192, 4), (Clusters{1, 32, 32}));
+  EXPECT_EQ(alike(100, 4096), (Clusters{1, 100, 1})) << "enough to draw all that the memory gives";
+  EXPECT_EQ(alike(70, 4096), (Clusters{1, 132, 0})) << "62 multiprocessors would be idle";
   EXPECT_EQ(alike(200, 4096), (Clusters{1, 132, 0})) << "more than there are multiprocessors";
   EXPECT_EQ(latent({100, 9000}).per_request, 0) << "not alike";
 }
