@@ -14,7 +14,8 @@ constexpr std::int64_t kPartKeys = 64;     // fewer are not worth a part of thei
 constexpr std::int64_t kShortPart = 32;    // the same of short requests, whose parts are few and merge fast
 constexpr std::int64_t kShortKeys = 2048;  // of such a request
 constexpr std::int64_t kMostForced = 512;  // parts a request, which small_arrive.cuh can count
-constexpr std::int64_t kLargeBlock = 64;   // keys, the same of the large-work kernel
+constexpr std::int32_t kGroupKeys = 8;
+constexpr std::int64_t kLargeBlock = 64;  // keys, the same of the large-work kernel
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
@@ -64,6 +65,21 @@ Clusters choose_small(const Work& work) {
   }
   const std::int64_t room = std::max<std::int64_t>(1, work.num_sms / work.row_groups);
   return {1, static_cast<std::int32_t>(std::clamp<std::int64_t>(total / kPartKeys, 1, room)), 0};
+}
+
+std::int64_t fixed_parts(std::span<const std::int64_t> keys) {
+  std::int64_t parts = 0;
+  for (const std::int64_t n : keys) {
+    parts += std::clamp<std::int64_t>(ceil_div(n, std::int64_t{kGroupKeys} * kFixedPartGroups), 1,
+                                      kMostFixedParts);
+  }
+  return parts;
+}
+
+Clusters choose_invariant(const Work& work) {
+  if (work.keys.empty()) return {};
+  const std::int64_t room = std::max<std::int64_t>(1, work.num_sms / work.row_groups);
+  return {1, static_cast<std::int32_t>(std::min(fixed_parts(work.keys), room)), 0};
 }
 
 Clusters choose_large(const Work& work, std::int32_t size) {

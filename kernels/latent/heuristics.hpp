@@ -31,6 +31,11 @@ struct Clusters {
 /// shared out evenly. Never more to count than kCountersPerPlan.
 [[nodiscard]] Clusters choose_small(const Work& work);
 
+/// Parts of all requests where each is cut by its own length alone (small work): not more for shorter ones.
+[[nodiscard]] std::int64_t fixed_parts(std::span<const std::int64_t> keys);
+/// The small-work kernel with such parts, laid end to end and shared out.
+[[nodiscard]] Clusters choose_invariant(const Work& work);
+
 /// The large-work kernel, whose clusters of `size` CTAs load together and have 64 rows each. All keys are
 /// shared out evenly over as many clusters as fit side by side, or over slightly fewer if then no equal
 /// request is cut.

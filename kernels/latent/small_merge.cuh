@@ -152,7 +152,7 @@ class Merge {
     const int groups = log_width < kLogThreads ? 1 << (kLogThreads - log_width) : 1;
     const int group = static_cast<int>(thread >> log_width);  // 0 where one thread has all parts
     // Slots are in order but for the first part's where a CTA has two.
-    const std::int32_t step = p.per_request > 0 ? 1 : 2;
+    const std::int32_t step = even_shares(p) ? 2 : 1;
     const std::int32_t before_second = slot_of(p, piece, 1) - step;
     const auto* const all_parts = reinterpret_cast<const float4*>(p.partials);
     const std::uint32_t begin = static_cast<std::uint32_t>(slice) * width;

@@ -21,6 +21,7 @@ Execution run_problem(const OracleSubject& subject, const Problem& problem, cons
   Stage stage(problem, *subject.machine.memory);
   PlanOptions options;
   options.num_splits = problem.get_case().num_splits;
+  options.batch_invariant = problem.get_case().batch_invariant;
   Execution run = execute(*subject.backend, stage, problem, subject.machine.device, options, planned);
   if (run.failed != Failure::kNone) throw RunFailure(run);
   return run;
