@@ -69,11 +69,12 @@ const latent::Variant& find_variant(std::span<const latent::Variant> variants, c
   // For the same bits in any batch the choice depends on nothing that the batch has a part in.
   const bool large =
       !invariant && suits_large(shape) && latent::prefers_large(keys_of(shape), most_rows(shape), num_sms);
-  const std::int64_t small_rows = invariant ? shape.dims.num_heads : most_rows(shape);
+  const std::int64_t small_rows = invariant ? (shape.dims.num_heads > 16 ? 32 : 16)
+                                            : latent::small_rows(keys_of(shape), most_rows(shape));
   const auto fits = [&](const latent::Variant& v) {
     return v.latent == shape.dims.kv_lora_rank && v.dtype == element_of(shape.cache) &&
            (v.family == latent::Family::kLarge) == large &&
-           v.rows == (large ? (most_rows(shape) > 64 ? 128 : 64) : (small_rows > 16 ? 32 : 16));
+           v.rows == (large ? (most_rows(shape) > 64 ? 128 : 64) : small_rows);
   };
   return *std::ranges::find_if(variants, fits);
 }

@@ -41,6 +41,9 @@ struct Clusters {
 /// request is cut.
 [[nodiscard]] Clusters choose_large(const Work& work, std::int32_t size);
 
+/// Rows of the small-work kernel's tile, 16 or 32, for requests of up to `rows` rows.
+[[nodiscard]] std::int64_t small_rows(std::span<const std::int64_t> keys, std::int64_t rows);
+
 /// Whether the large-work kernel is the faster one for requests of up to `rows` rows.
 [[nodiscard]] bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms);
 
