@@ -47,6 +47,12 @@ Clusters forced(const Work& work) {
 
 }  // namespace
 
+std::int64_t resident_clusters(std::int64_t size, std::int64_t num_sms) {
+  // Measured on 132 multiprocessors: 66 clusters of 2, 30 of 4, 15 of 8.
+  const std::int64_t of_132 = size == 1 ? 132 : size == 2 ? 66 : size == 4 ? 30 : 15;
+  return std::max<std::int64_t>(1, of_132 * num_sms / 132);
+}
+
 Clusters choose_small(const Work& work) {
   const auto requests = static_cast<std::int64_t>(work.keys.size());
   if (requests == 0) return {};
@@ -59,6 +65,14 @@ Clusters choose_small(const Work& work) {
   }
   const std::int64_t room = std::max<std::int64_t>(1, work.num_sms / work.row_groups);
   return {1, static_cast<std::int32_t>(std::clamp<std::int64_t>(total / kPartKeys, 1, room)), 0};
+}
+
+std::int64_t small_rows(std::span<const std::int64_t> keys, std::int64_t rows) {
+  if (rows <= 16) return 16;
+  // Measured: two CTAs with 16 rows each start and merge faster than one with 32, until the keys count.
+  constexpr std::int64_t kFewKeys = 16 * 1024;
+  const std::int64_t total = std::accumulate(keys.begin(), keys.end(), std::int64_t{0});
+  return rows <= 32 && total <= kFewKeys ? 16 : 32;
 }
 
 std::int64_t fixed_parts(std::span<const std::int64_t> keys) {
@@ -88,7 +102,7 @@ Clusters choose_large(const Work& work, std::int32_t size) {
     c.count = static_cast<std::int32_t>(requests * c.per_request);
     return c;
   }
-  const std::int64_t room = std::max<std::int64_t>(1, work.num_sms / size);  // measured: all pairs fit
+  const std::int64_t room = resident_clusters(size, work.num_sms);
   std::int64_t blocks = 0;
   for (const std::int64_t keys : work.keys) blocks += ceil_div(keys, kLargeBlock) * work.row_groups;
   const auto [least, most] = std::minmax_element(work.keys.begin(), work.keys.end());
@@ -107,29 +121,11 @@ Clusters choose_large(const Work& work, std::int32_t size) {
   return c;
 }
 
-std::int64_t small_rows(std::span<const std::int64_t> keys, std::int64_t rows) {
-  if (rows <= 16) return 16;
-  // Measured: two CTAs with 16 rows each start and merge faster than one with 32, until the keys count.
-  constexpr std::int64_t kFewKeys = 16 * 1024;
-  const std::int64_t total = std::accumulate(keys.begin(), keys.end(), std::int64_t{0});
-  return rows <= 32 && total <= kFewKeys ? 16 : 32;
-}
-
 bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms) {
-  if (rows <= 32 || keys.empty()) return false;  // at least half of its products would be padding
-  // What both were measured to take, in microseconds: the small kernel 1.2 a unit of 32 keys x 32 rows of a
-  // multiprocessor; the large one 2.1 a block of 64 keys x 64 rows, and 2.2 a part for the last to come, who
-  // adds them all up. Tenths, to stay in integers.
-  std::int64_t units = 0;
+  if (rows <= 32) return false;  // at least half of its products would be padding
   std::int64_t blocks = 0;
-  for (const std::int64_t n : keys) {
-    units += ceil_div(n, 32) * ceil_div(rows, 32);
-    blocks += ceil_div(n, kLargeBlock) * ceil_div(rows, 64);
-  }
-  const std::int64_t tiles = std::ssize(keys) * ceil_div(rows, 64);
-  const std::int64_t small = 50 + 12 * ceil_div(units, num_sms);
-  const std::int64_t large = 120 + 21 * ceil_div(blocks, num_sms) + 22 * (num_sms / tiles);
-  return large * 10 <= small * 11;  // a tie is the large one's, which asks less of the L2
+  for (const std::int64_t n : keys) blocks += ceil_div(n, kLargeBlock);
+  return blocks * ceil_div(rows, 64) >= num_sms * 4;
 }
 
 }  // namespace mla::kernels::latent

@@ -22,10 +22,17 @@ struct Clusters {
   friend bool operator==(const Clusters&, const Clusters&) = default;
 };
 
+/// Clusters of `size` CTAs that fit side by side where a CTA fills a multiprocessor: fewer than num_sms /
+/// size, since a cluster stays within a GPC whose multiprocessors eight does not divide.
+[[nodiscard]] std::int64_t resident_clusters(std::int64_t size, std::int64_t num_sms);
+
 /// The small-work kernel (clusters of one CTA), in one wave. Requests that are alike have CTAs of their own,
 /// as long as that keeps enough of the GPU busy, and not more than their keys are worth; else all keys are
 /// shared out evenly. Never more to count than kCountersPerPlan.
 [[nodiscard]] Clusters choose_small(const Work& work);
+
+/// Rows of the small-work kernel's tile, 16 or 32, for requests of up to `rows` rows.
+[[nodiscard]] std::int64_t small_rows(std::span<const std::int64_t> keys, std::int64_t rows);
 
 /// Parts of all requests where each is cut by its own length alone (small work): not more for shorter ones.
 [[nodiscard]] std::int64_t fixed_parts(std::span<const std::int64_t> keys);
@@ -36,9 +43,6 @@ struct Clusters {
 /// shared out evenly over as many clusters as fit side by side, or over slightly fewer if then no equal
 /// request is cut.
 [[nodiscard]] Clusters choose_large(const Work& work, std::int32_t size);
-
-/// Rows of the small-work kernel's tile, 16 or 32, for requests of up to `rows` rows.
-[[nodiscard]] std::int64_t small_rows(std::span<const std::int64_t> keys, std::int64_t rows);
 
 /// Whether the large-work kernel is the faster one for requests of up to `rows` rows.
 [[nodiscard]] bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms);

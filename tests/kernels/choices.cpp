@@ -139,6 +139,33 @@ TEST(LatentClusters, TakeTheCallersSplits) {
   EXPECT_EQ(latent(std::vector<std::int64_t>(400, 64), 4, 64), (Clusters{1, 400, 1})) << "too many to count";
 }
 
+TEST(LatentTile, IsAsWideAsTheRowsUnlessKeysAreFew) {
+  using kernels::latent::small_rows;
+  const std::vector<std::int64_t> many(128, 4096);
+  const std::vector<std::int64_t> some(8, 4096);
+  const std::vector<std::int64_t> few{8192};
+  EXPECT_EQ(small_rows(many, 16), 16);
+  EXPECT_EQ(small_rows(few, 32), 16);
+  EXPECT_EQ(small_rows(some, 32), 32);
+  EXPECT_EQ(small_rows(few, 64), 32);
+}
+
+TEST(LatentInvariant, PartsDependOnEachLengthAlone) {
+  using kernels::latent::choose_invariant;
+  using kernels::latent::fixed_parts;
+  const auto parts = [](std::vector<std::int64_t> keys) { return fixed_parts(keys); };
+  EXPECT_EQ(parts({1}), 1);
+  EXPECT_EQ(parts({256}), 1);
+  EXPECT_EQ(parts({257}), 2);
+  EXPECT_EQ(parts({1 << 20}), 128) << "no more";
+  EXPECT_EQ(parts({257, 1, 8192}), 2 + 1 + 32);
+  const std::vector<std::int64_t> many(128, 4096);
+  EXPECT_EQ(choose_invariant({.keys = many}), (Clusters{1, 132, 0}));
+  EXPECT_EQ(choose_invariant({.keys = many, .row_groups = 4}), (Clusters{1, 33, 0}));
+  const std::vector<std::int64_t> one{8192};
+  EXPECT_EQ(choose_invariant({.keys = one}), (Clusters{1, 32, 0})) << "a CTA a part";
+}
+
 using kernels::latent::choose_large;
 using kernels::latent::prefers_large;
 
@@ -174,39 +201,6 @@ TEST(LatentLarge, IsForWorkThatFillsTheGpu) {
   EXPECT_TRUE(prefers_large(alike(32, 4096), 64, 132));
   EXPECT_FALSE(prefers_large(alike(1, 8192), 128, 132));
   EXPECT_FALSE(prefers_large(alike(128, 8192), 32, 132)) << "padding to 64 rows costs more than it saves";
-}
-
-TEST(LatentLarge, IsNotForFewRequestsThatItWouldCutIntoManyParts) {
-  EXPECT_FALSE(prefers_large(alike(1, 32768), 128, 132)) << "66 parts to add up: 158 us against 48";
-  EXPECT_FALSE(prefers_large(alike(8, 8192), 64, 132)) << "16 parts";
-  EXPECT_TRUE(prefers_large(alike(8, 8192), 128, 132));
-  EXPECT_TRUE(prefers_large(alike(8, 32768), 64, 132));
-  EXPECT_FALSE(prefers_large(alike(8, 1024), 128, 132)) << "19 us";
-  EXPECT_FALSE(prefers_large({}, 128, 132));
-}
-
-TEST(LatentTile, IsAsWideAsTheRowsUnlessKeysAreFew) {
-  using kernels::latent::small_rows;
-  EXPECT_EQ(small_rows(alike(128, 4096), 16), 16);
-  EXPECT_EQ(small_rows(alike(1, 8192), 32), 16);
-  EXPECT_EQ(small_rows(alike(8, 4096), 32), 32);
-  EXPECT_EQ(small_rows(alike(1, 1024), 64), 32);
-}
-
-TEST(LatentInvariant, PartsDependOnEachLengthAlone) {
-  using kernels::latent::choose_invariant;
-  using kernels::latent::fixed_parts;
-  const auto parts = [](std::vector<std::int64_t> keys) { return fixed_parts(keys); };
-  EXPECT_EQ(parts({1}), 1);
-  EXPECT_EQ(parts({256}), 1);
-  EXPECT_EQ(parts({257}), 2);
-  EXPECT_EQ(parts({1 << 20}), 128) << "no more";
-  EXPECT_EQ(parts({257, 1, 8192}), 2 + 1 + 32);
-  const std::vector<std::int64_t> many(128, 4096);
-  EXPECT_EQ(choose_invariant({.keys = many}), (Clusters{1, 132, 0}));
-  EXPECT_EQ(choose_invariant({.keys = many, .row_groups = 4}), (Clusters{1, 33, 0}));
-  const std::vector<std::int64_t> one{8192};
-  EXPECT_EQ(choose_invariant({.keys = one}), (Clusters{1, 32, 0})) << "a CTA a part";
 }
 
 TEST(LatentCounters, AreAPlacePerWorkspaceAndComeBack) {
