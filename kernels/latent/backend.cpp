@@ -65,12 +65,16 @@ bool suits_large(const AttentionShape& shape) {
 }
 
 const latent::Variant& find_variant(std::span<const latent::Variant> variants, const AttentionShape& shape,
-                                    std::int64_t num_sms) {
-  const bool large = suits_large(shape) && latent::prefers_large(keys_of(shape), most_rows(shape), num_sms);
+                                    std::int64_t num_sms, bool invariant) {
+  // For the same bits in any batch the choice depends on nothing that the batch has a part in.
+  const bool large =
+      !invariant && suits_large(shape) && latent::prefers_large(keys_of(shape), most_rows(shape), num_sms);
+  const std::int64_t small_rows = invariant ? (shape.dims.num_heads > 16 ? 32 : 16)
+                                            : latent::small_rows(keys_of(shape), most_rows(shape));
   const auto fits = [&](const latent::Variant& v) {
     return v.latent == shape.dims.kv_lora_rank && v.dtype == element_of(shape.cache) &&
            (v.family == latent::Family::kLarge) == large &&
-           (!large || v.rows == (most_rows(shape) > 64 ? 128 : 64));
+           v.rows == (large ? (most_rows(shape) > 64 ? 128 : 64) : small_rows);
   };
   return *std::ranges::find_if(variants, fits);
 }
@@ -78,15 +82,18 @@ const latent::Variant& find_variant(std::span<const latent::Variant> variants, c
 class LatentPlan final : public Plan {
  public:
   LatentPlan(const AttentionShape& s, const Device& device, const latent::Table& t, const latent::Variant& v,
-             int splits)
+             const PlanOptions& options)
       : shape(s), ordinal(device.ordinal), variant(v) {
     params.row_groups = static_cast<std::int32_t>((most_rows(s) + v.rows - 1) / v.rows);
     const std::vector<std::int64_t> keys = keys_of(s);
-    const latent::Work work{
-        .keys = keys, .row_groups = params.row_groups, .num_sms = device.num_sms, .splits = splits};
-    const latent::Clusters clusters = v.family == latent::Family::kLarge
-                                          ? latent::choose_large(work, v.rows / 64)
-                                          : latent::choose_small(work);
+    const latent::Work work{.keys = keys,
+                            .row_groups = params.row_groups,
+                            .num_sms = device.num_sms,
+                            .splits = options.num_splits};
+    const bool large = v.family == latent::Family::kLarge;
+    const latent::Clusters clusters = large                     ? latent::choose_large(work, v.rows / 64)
+                                      : options.batch_invariant ? latent::choose_invariant(work)
+                                                                : latent::choose_small(work);
     params.clusters = clusters.count;
     params.cluster_size = clusters.size;
     params.per_request = clusters.per_request;
@@ -103,7 +110,16 @@ class LatentPlan final : public Plan {
     const std::int64_t shared_by =
         v.family == latent::Family::kLarge ? params.row_groups : 1;  // see large::Call
     const bool whole = clusters.per_request == 1 || clusters.count * shared_by == 1;
-    const std::int64_t rows = whole ? 0 : latent::slot_count(params) * v.rows;
+    if (options.batch_invariant) params.part_groups = latent::kFixedPartGroups;
+    params.slots = options.batch_invariant              ? static_cast<std::int32_t>(latent::fixed_parts(keys))
+                   : clusters.per_request > 0 && !large ? clusters.count
+                                                        : clusters.count * 2;
+    const std::int64_t rows = whole && !options.batch_invariant ? 0 : latent::slot_count(params) * v.rows;
+    const std::int64_t all = std::int64_t{clusters.count} * params.row_groups;
+    const bool even = clusters.per_request == 0 && !options.batch_invariant;
+    const std::int64_t counted = even ? all : std::ssize(keys) * params.row_groups;
+    params.may_wait = all <= std::min<std::int64_t>(device.num_sms, latent::kMostParts) &&
+                      counted * latent::kCounterWords <= latent::kCountersPerPlan;
     partials_at = place(rows * v.latent * 4);
     sums_at = place(rows * clusters.size * 2 * 4);
     if (s.space == QuerySpace::kHead) projections.emplace(s, used);
@@ -117,11 +133,12 @@ class LatentPlan final : public Plan {
   }
 
   [[nodiscard]] std::string describe() const override {
-    return fmt::format(
-        "{} rows, {} clusters of {} x {} row group{}, {}{}", variant.rows, params.clusters,
-        params.cluster_size, params.row_groups, params.row_groups == 1 ? "" : "s",
-        params.per_request > 0 ? fmt::format("{} a request", params.per_request) : "even shares",
-        projections ? ", between two projections" : "");
+    return fmt::format("{} rows, {} clusters of {} x {} row group{}, {}{}", variant.rows, params.clusters,
+                       params.cluster_size, params.row_groups, params.row_groups == 1 ? "" : "s",
+                       params.per_request > 0   ? fmt::format("{} a request", params.per_request)
+                       : params.part_groups > 0 ? "parts by length alone"
+                                                : "even shares",
+                       projections ? ", between two projections" : "");
   }
 
   AttentionShape shape;
@@ -142,11 +159,13 @@ class LatentBackend final : public Backend {
   [[nodiscard]] const BackendInfo& info() const noexcept override {
     static const BackendInfo kInfo{
         .name = kName,
-        .summary = "absorbed, one launch for Hopper: clusters that merge through their shared memory",
+        .summary =
+            "absorbed, one launch for Hopper: multiprocessors that share a request merge in the same launch",
         .strategy = "absorbed",
         .on_device = true,
         .edges = {8, 32, 256},
-        .batch_invariant = false};
+        .batch_invariant = false,
+        .batch_invariant_option = true};
     return kInfo;
   }
 
@@ -195,8 +214,10 @@ class LatentBackend final : public Backend {
     kernels::require(*this, shape, device);
     const latent::Table& table =
         *kernels::choose_image<latent::Table>(kernels::kImages, device.compute_capability);
+    if (options.batch_invariant) require_invariant(shape);
     return std::make_unique<LatentPlan>(
-        shape, device, table, find_variant(table.variants(), shape, device.num_sms), options.num_splits);
+        shape, device, table, find_variant(table.variants(), shape, device.num_sms, options.batch_invariant),
+        options);
   }
 
   void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
@@ -236,6 +257,25 @@ class LatentBackend final : public Backend {
     params.counters =
         plan.counters + std::int64_t{plan.places.place_for(workspace.data())} * latent::kCountersPerPlan;
     plan.variant.run(params, stream.handle);
+  }
+
+  /// What stands in the way of the same bits in any batch.
+  static void require_invariant(const AttentionShape& shape) {
+    if (shape.space == QuerySpace::kHead) {
+      throw Error(
+          ErrorCode::kUnsupported,
+          fmt::format("{} has the same bits in any batch in latent space only: the projections of head "
+                      "space are products whose order depends on the batch",
+                      kName));
+    }
+    const std::int64_t tile = shape.dims.num_heads > 16 ? 32 : 16;
+    const std::int64_t units = std::ssize(shape.batch) * ((most_rows(shape) + tile - 1) / tile);
+    if (units > latent::kCountersPerPlan) {
+      throw Error(ErrorCode::kUnsupported,
+                  fmt::format("{} has the same bits in any batch for at most {} requests x tiles of {} rows, "
+                              "not {}",
+                              kName, latent::kCountersPerPlan, tile, units));
+    }
   }
 
   static Support supports_types(const AttentionShape& shape) {

@@ -10,55 +10,39 @@
 namespace mla::kernels::latent {
 namespace {
 
-constexpr std::int32_t kMostSize = 8;
-constexpr std::int64_t kUnitKeys = 32;    // that a CTA takes at a time
+constexpr std::int64_t kPartKeys = 64;     // fewer are not worth a part of their own
+constexpr std::int64_t kShortPart = 32;    // the same of short requests, whose parts are few and merge fast
+constexpr std::int64_t kShortKeys = 2048;  // of such a request
+constexpr std::int64_t kMostForced = 512;  // parts a request, which small_arrive.cuh can count
+constexpr std::int32_t kGroupKeys = 8;
 constexpr std::int64_t kLargeBlock = 64;  // keys, the same of the large-work kernel
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
   return (a + b - 1) / b;
 }
 
-/// Clusters of eight that a request alone is worth (docs/kernels/cuda-latent.md): each costs the merge its
-/// part.
-std::int64_t worth(std::int64_t keys) {
-  if (keys > 9 * 1024) return 15;
-  return std::min<std::int64_t>(8, ceil_div(keys, kMostSize * kUnitKeys));
-}
-
-/// Own clusters for `requests` alike: the largest that keep `enough` multiprocessors busy, or as many as the
-/// keys are worth. A count of 0 if there are none. Measured: a cluster with two pieces does them one after
-/// the other, so that even shares pay only where own clusters would leave too much idle
-/// (docs/kernels/cuda-latent.md).
-Clusters own_clusters(const Work& work, std::int64_t requests, std::int64_t keys) {
+/// Own CTAs for `requests` alike, or a count of 0 where that would leave too much of the GPU idle. Measured: a
+/// CTA that ends one request and begins another merges twice, so that even shares pay only then.
+Clusters own_ctas(const Work& work, std::int64_t requests, std::int64_t keys) {
   // Several row groups read the same keys from the L2, where every multiprocessor counts; from memory, two
   // thirds of them are enough.
   const std::int64_t enough = work.num_sms * (work.row_groups > 1 ? 28 : 20) / 33;
-  for (std::int32_t size = kMostSize; size > 0; size /= 2) {
-    const std::int64_t room = resident_clusters(size, work.num_sms) / work.row_groups / requests;
-    const std::int64_t wanted =
-        std::min(ceil_div(worth(keys) * kMostSize, size), ceil_div(keys, size * kUnitKeys));
-    const std::int64_t each = std::min(room, wanted);
-    if (each == 0) continue;
-    if (each == wanted || each * requests * work.row_groups * size >= enough) {
-      return {size, static_cast<std::int32_t>(each * requests), static_cast<std::int32_t>(each)};
-    }
-  }
-  return {1, 0, 0};
+  const std::int64_t room = work.num_sms / work.row_groups / requests;
+  const std::int64_t least = work.row_groups == 1 && keys <= kShortKeys ? kShortPart : kPartKeys;
+  const std::int64_t wanted = ceil_div(keys, least);
+  std::int64_t each = std::min(room, wanted);
+  if (each == 0 || (each < wanted && each * requests * work.row_groups < enough)) return {1, 0, 0};
+  // A power of two parts has as many slices, all alike.
+  const auto even = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(each)));
+  if (even * 20 >= each * 19) each = even;
+  return {1, static_cast<std::int32_t>(each * requests), static_cast<std::int32_t>(each)};
 }
 
 Clusters forced(const Work& work) {
   const auto requests = static_cast<std::int64_t>(work.keys.size());
-  Clusters c;
-  c.size = std::min<std::int32_t>(
-      kMostSize, static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint32_t>(work.splits))));
-  std::int64_t each = ceil_div(work.splits, c.size);
-  if (each > 1) {  // then parts are counted, and each slice has a counter
-    const std::int64_t slices = requests * work.row_groups * c.size;
-    if (slices > kCountersPerPlan) each = 1;
-  }
-  c.per_request = static_cast<std::int32_t>(each);
-  c.count = static_cast<std::int32_t>(requests * each);
-  return c;
+  const bool counted = requests * work.row_groups * kCounterWords <= kCountersPerPlan;
+  const std::int64_t each = counted ? std::min<std::int64_t>(work.splits, kMostForced) : 1;
+  return {1, static_cast<std::int32_t>(each * requests), static_cast<std::int32_t>(each)};
 }
 
 }  // namespace
@@ -77,15 +61,33 @@ Clusters choose_small(const Work& work) {
   const auto [least, most] = std::minmax_element(work.keys.begin(), work.keys.end());
 
   if (*least * 10 >= *most * 9) {
-    if (const Clusters own = own_clusters(work, requests, *most); own.count > 0) return own;
+    if (const Clusters own = own_ctas(work, requests, *most); own.count > 0) return own;
   }
-  Clusters c;
-  c.size = requests < 16 ? kMostSize : requests < 64 ? 4 : 2;
-  while (c.size > 1 && resident_clusters(c.size, work.num_sms) < work.row_groups) c.size /= 2;
-  const std::int64_t room =
-      std::max<std::int64_t>(1, resident_clusters(c.size, work.num_sms) / work.row_groups);
-  c.count = static_cast<std::int32_t>(std::clamp<std::int64_t>(total / (c.size * kUnitKeys), 1, room));
-  return c;
+  const std::int64_t room = std::max<std::int64_t>(1, work.num_sms / work.row_groups);
+  return {1, static_cast<std::int32_t>(std::clamp<std::int64_t>(total / kPartKeys, 1, room)), 0};
+}
+
+std::int64_t small_rows(std::span<const std::int64_t> keys, std::int64_t rows) {
+  if (rows <= 16) return 16;
+  // Measured: two CTAs with 16 rows each start and merge faster than one with 32, until the keys count.
+  constexpr std::int64_t kFewKeys = 16 * 1024;
+  const std::int64_t total = std::accumulate(keys.begin(), keys.end(), std::int64_t{0});
+  return rows <= 32 && total <= kFewKeys ? 16 : 32;
+}
+
+std::int64_t fixed_parts(std::span<const std::int64_t> keys) {
+  std::int64_t parts = 0;
+  for (const std::int64_t n : keys) {
+    parts += std::clamp<std::int64_t>(ceil_div(n, std::int64_t{kGroupKeys} * kFixedPartGroups), 1,
+                                      kMostFixedParts);
+  }
+  return parts;
+}
+
+Clusters choose_invariant(const Work& work) {
+  if (work.keys.empty()) return {};
+  const std::int64_t room = std::max<std::int64_t>(1, work.num_sms / work.row_groups);
+  return {1, static_cast<std::int32_t>(std::min(fixed_parts(work.keys), room)), 0};
 }
 
 Clusters choose_large(const Work& work, std::int32_t size) {

@@ -26,10 +26,18 @@ struct Clusters {
 /// size, since a cluster stays within a GPC whose multiprocessors eight does not divide.
 [[nodiscard]] std::int64_t resident_clusters(std::int64_t size, std::int64_t num_sms);
 
-/// The small-work kernel, in one wave. Requests that are alike have clusters of their own, the largest that
-/// keep enough of the GPU busy, and not more than their keys are worth; else all keys are shared out evenly.
-/// Never more slices to count than kCountersPerPlan.
+/// The small-work kernel (clusters of one CTA), in one wave. Requests that are alike have CTAs of their own,
+/// as long as that keeps enough of the GPU busy, and not more than their keys are worth; else all keys are
+/// shared out evenly. Never more to count than kCountersPerPlan.
 [[nodiscard]] Clusters choose_small(const Work& work);
+
+/// Rows of the small-work kernel's tile, 16 or 32, for requests of up to `rows` rows.
+[[nodiscard]] std::int64_t small_rows(std::span<const std::int64_t> keys, std::int64_t rows);
+
+/// Parts of all requests where each is cut by its own length alone (small work): not more for shorter ones.
+[[nodiscard]] std::int64_t fixed_parts(std::span<const std::int64_t> keys);
+/// The small-work kernel with such parts, laid end to end and shared out.
+[[nodiscard]] Clusters choose_invariant(const Work& work);
 
 /// The large-work kernel, whose clusters of `size` CTAs load together and have 64 rows each. All keys are
 /// shared out evenly over as many clusters as fit side by side, or over slightly fewer if then no equal

@@ -3,20 +3,19 @@
 //
 //   out[t, h, :] = softmax_j(scale * q[t, h, :] . row_j) row_j[0:L]        row_j = [c_kv L | k_pe R]
 //
-// A cluster of up to eight CTAs takes 16 rows (queries x heads) and a share of a request's keys; the grid is
-// clusters x row groups.
+// A CTA takes 16 or 32 rows (queries x heads) and a share of a request's keys; the grid is CTAs x row groups.
 //
-//   keys   |-0-|-1-|-2-| .. |-7-|-0-|-1-|     groups of eight entries, dealt to the CTAs of a cluster in turn
+//   keys   |-0-|-1-|-2-| .. |-7-|-0-|-1-|     groups of eight entries, dealt to the CTAs of a request in turn
 //   unit   four groups = 32 rows of the cache = one slot of the ring (L + 64 channels, boxes of 64)
 //   pass   up to three units:  S = Q K^T -> shared memory -> softmax -> P -> O += P V       (mma m16n8k16)
-//   end    reduce-scatter of O over the cluster through its shared memory, slice by slice to the output;
-//          clusters that share a request meet in the workspace, and the last to arrive at a slice adds it up
+//   end    CTAs that share a request meet in the workspace; when all are there, each adds up a slice of the
+//          result (small_arrive.cuh, small_merge.cuh)
 //
-//   warps 0-7    mathematics (small_math.cuh) and merge (small_merge.cuh)
+//   warps 0-7    mathematics (small_math.cuh) and merge
 //   warps 8-11   loads (small_load.cuh): eight entries a warp and unit by cp.async, any page size
 //
 // Bytes: every cache row once per row group, q and out once. Bound: at small sizes the chain of launch, page
-// table, first row, softmax, exchange, merge; then 50 B/ns of one SM or the memory's bandwidth.
+// table, first row, softmax, merge; then 50 B/ns of one SM or the memory's bandwidth.
 // docs/kernels/cuda-latent.md has the model and the measurements.
 #pragma once
 
@@ -47,17 +46,14 @@ __device__ __forceinline__ void clear_tail(const Params& p) {
 }
 
 template <class Config>
-__device__ __forceinline__ void initialise(const Params& p, const Shared<Config>& shared) {
+__device__ __forceinline__ void initialise(const Shared<Config>& shared) {
   for (std::uint32_t i = 0; i < Config::kSlots; ++i) {
     ptx::mbarrier_init(shared.full(i), kLoadThreads);
     ptx::mbarrier_init(shared.empty(i), kMathWarps);
   }
-  ptx::mbarrier_init(shared.posted_full(), kLoadThreads + 1);
+  ptx::mbarrier_init(shared.posted_full(), 1);
   ptx::mbarrier_init(shared.posted_empty(), kMathWarps);
-  ptx::mbarrier_init(shared.received(), 1);
-  ptx::mbarrier_init(shared.free_to_send(), static_cast<std::uint32_t>(p.cluster_size) * kMathWarps);
   ptx::mbarrier_init_fence();
-  ptx::mbarrier_arrive_expect(shared.received(), Merge<Config>::received_bytes(p));
 }
 
 template <class Config>
@@ -65,61 +61,56 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
     latent_small(const __grid_constant__ Params p) {
   extern __shared__ __align__(1024) std::byte dynamic[];
   const Shared<Config> shared{dynamic};
-  if (threadIdx.x == 0) initialise(p, shared);
+  const bool loads = threadIdx.x >= kMathThreads;
+  if (threadIdx.x == 0) initialise(shared);
   ptx::let_next_launch_start();
+  Loader<Config> loader(p, shared);
+  if (loads) loader.prepare(p);
   ptx::wait_for_previous_launch();
+  if (loads) loader.begin(p, shared);
+  __syncthreads();
 
-  if (threadIdx.x >= kMathThreads) {
-    Loader<Config> loader(p, shared);
-    loader.begin(p);
-    __syncthreads();
-    // initialise() has a fence of its own; a release here would be one of the whole GPU.
-    ptx::cluster_arrive_relaxed();
+  if (loads) {
     loader.run(p, shared);
     clear_tail(p);
-    ptx::cp_async_wait<0>();
-    ptx::cluster_wait();
-    return;
-  }
-  __syncthreads();
-  ptx::cluster_arrive_relaxed();
-  Math<Config> math;
-  Merge<Config> merge;
-  for (std::uint32_t i = 0;; ++i) {
-    ptx::mbarrier_wait(shared.posted_full(), i & 1);
-    const PostedPiece& posted = shared.posted(i);
-    if (!posted.any) {
-      ptx::cluster_wait();
-      return;
+  } else {
+    // The first piece's queries, by warps that are idle now, where its request is known.
+    if (p.per_request > 0 && threadIdx.x < kLoadThreads) {
+      load_queries(p, shared, shared.lengths(), 0, threadIdx.x);
     }
-    const bool last = posted.piece.last;
-    math.run(p, shared, posted);
-    merge.run(p, shared, math, posted);
-    // The last piece's results have come from all CTAs of the cluster: nobody will touch this one any more.
-    if (last) return;
+    Math<Config> math;
+    Merge<Config> merge;
+    bool more = true;
+    for (std::uint32_t i = 0; more; ++i) {
+      ptx::mbarrier_wait(shared.posted_full(), i & 1);
+      const PostedPiece& posted = shared.posted(i);
+      if (!posted.any) break;
+      more = !posted.piece.last;
+      math.run(p, shared, posted);
+      merge.run(p, shared, math, posted);
+    }
   }
+  // Nothing that this thread asked for may arrive when the shared memory is another's.
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
 }
 
 template <class Config>
 void launch_small(const Params& p, void* stream) {
-  const dim3 grid(static_cast<unsigned>(p.clusters * p.cluster_size), static_cast<unsigned>(p.row_groups));
+  const dim3 grid(static_cast<unsigned>(p.clusters), static_cast<unsigned>(p.row_groups));
   constexpr unsigned kThreads = kMathThreads + kLoadThreads;
   MLA_CHECK_CUDA(cudaFuncSetAttribute(latent_small<Config>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       Config::kBytes));
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim.x = static_cast<unsigned>(p.cluster_size);
-  attributes[0].val.clusterDim.y = 1;
-  attributes[0].val.clusterDim.z = 1;
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = Config::kBytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = attributes;
-  config.numAttrs = 2;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
   if (const cudaError_t status = cudaLaunchKernelEx(&config, latent_small<Config>, p);
       status != cudaSuccess) {
     kernels::throw_launch_error(status, "latent_small", grid, config.blockDim, Config::kBytes);
@@ -129,7 +120,7 @@ void launch_small(const Params& p, void* stream) {
 template <class Config>
 constexpr kernels::latent::Variant small_variant(DType dtype) {
   return {.family = kernels::latent::Family::kSmall,
-          .rows = kRows,
+          .rows = Config::kRows,
           .latent = Config::kLatent,
           .dtype = dtype,
           .run = &launch_small<Config>};

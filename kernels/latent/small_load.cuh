@@ -1,16 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0
-// Load warps of the small-work kernel: they walk over the cluster's pieces, post each with its queries, and
-// keep the ring of cache rows filled across the borders of pieces. Where rows come from is decided here
-// alone.
+// Load warps of the small-work kernel: they walk over the CTA's pieces, post each, and keep the ring filled
+// across the borders of pieces: a slot of queries, then the piece's cache rows. Where rows come from is
+// decided here alone.
 #pragma once
 
 #include "common/paging.cuh"
 #include "latent/small_traits.cuh"
-#include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/global.cuh"
 #include "ptx/mbarrier.cuh"
 
 namespace mla::MLA_ARCH_NS::latent {
+
+/// Starts the copies of a row group's queries to a slot of the ring and counts them there, by kLoadThreads
+/// threads: eight a row and box. Rows and rotary channels that do not exist are zeros.
+template <class Config>
+__device__ __forceinline__ void load_queries(const Params& p, const Shared<Config>& shared,
+                                             const Lengths& rows, std::uint32_t slot, std::uint32_t thread) {
+  constexpr std::uint32_t kRowsAtOnce = kLoadThreads / 8;
+  const kernels::AttentionParams& a = p.attention;
+  const std::uint32_t chunk = thread % 8;
+  const int rope_bytes = static_cast<std::int32_t>(chunk * 8) < a.rope ? kLane : 0;
+#pragma unroll
+  for (std::uint32_t first = 0; first < Config::kRows; first += kRowsAtOnce) {
+    const std::uint32_t r = first + thread / 8;
+    const auto row = static_cast<std::int32_t>(blockIdx.y * Config::kRows + r);
+    const bool there = row < rows.queries * a.num_heads;
+    const std::int32_t query = there ? p.by_heads.quotient(row) : 0;
+    const std::int64_t token = std::int64_t{rows.first_token} + query;
+    const std::int64_t head = there ? row - query * a.num_heads : 0;
+    const auto* from = static_cast<const typename Config::T*>(a.q.data) + token * a.q.stride_token +
+                       head * a.q.stride_head + chunk * 8;
+    if (!there) from = static_cast<const typename Config::T*>(a.q.data);
+    const std::uint32_t to = shared.at(Config::kRingAt) + slot * Config::kSlotBytes + in_box(r, chunk);
+#pragma unroll
+    for (int box = 0; box < Config::kBoxes; ++box) {
+      const int bytes = !there ? 0 : box < Config::kLatentBoxes ? kLane : rope_bytes;
+      ptx::cp_async_16(to + box * Config::kQueryBox, bytes > 0 ? from + box * 64 : from, bytes);
+    }
+  }
+  ptx::mbarrier_arrive_cp_async(shared.full(slot));
+}
 
 /// One thread's side. Each load warp fetches one group of eight entries a unit: eight lanes a row, a line of
 /// 128 bytes at a time, rows r and r + 4 in turn. Blocks of the next four units are looked up ahead: lane 8 u
@@ -19,28 +49,47 @@ template <class Config>
 class Loader {
  public:
   __device__ __forceinline__ Loader(const Params& p, const Shared<Config>& shared)
-      : walk_(kRows, ptx::cluster_rank()), warp_(threadIdx.x / 32 - kMathWarps), lane_(threadIdx.x % 32) {
+      : walk_(Config::kRows), warp_(threadIdx.x / 32 - kMathWarps), lane_(threadIdx.x % 32) {
     const std::uint32_t row = warp_ * kGroup + lane_ / 8;
     to_[0] = shared.at(Config::kRingAt) + in_box(row, lane_ % 8);
     to_[1] = shared.at(Config::kRingAt) + in_box(row + 4, lane_ % 8);
     rope_bytes_ = lane_ % 8 * 8 < p.attention.rope ? kLane : 0;
   }
 
-  /// What needs no barrier: the first look-up, where it needs no length.
-  __device__ __forceinline__ void begin(const Params& p) {
+  /// While the launch before this one still runs: asks for the lines of what is read first. The table and the
+  /// lengths may yet be written; a line in the L2 is written there.
+  __device__ __forceinline__ void prepare(const Params& p) {
     foreseen_ = walk_.foresee(p, piece_);
+    if (!foreseen_) return;
+    const kernels::AttentionParams& a = p.attention;
+    if (const std::int32_t* at = entry_of(p, piece_, 0); at != nullptr) ptx::prefetch_l2(at);
+    if (threadIdx.x == kMathThreads) {
+      ptx::prefetch_l2(a.seq_lens + piece_.request * a.seq_lens_stride);
+      ptx::prefetch_l2(a.cu_seqlens_q + piece_.request * a.cu_seqlens_stride);
+    }
+  }
+  /// Before the CTA's first barrier: the first look-up, where it needs no length, and the lengths. One thread
+  /// reads them for all: a hundred CTAs with twelve warps each would queue up for the same line.
+  __device__ __forceinline__ void begin(const Params& p, const Shared<Config>& shared) {
     if (foreseen_) look_up(p, piece_, 0);
+    if (p.per_request > 0 && threadIdx.x == kMathThreads) {
+      shared.lengths() = Lengths(p.attention, piece_.request);
+    }
   }
 
   /// All pieces of this CTA.
   __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared) {
-    if (!walk_.first(p, piece_)) {
+    if (!walk_.first(p, shared.lengths(), piece_)) {
       post(p, shared, piece_, false);
       return;
     }
     if (!foreseen_) look_up(p, piece_, 0);
     for (;;) {
-      post(p, shared, piece_, true);
+      if (pieces_ > 0 || p.per_request == 0) {
+        const std::uint32_t slot = free_slot(shared);
+        load_queries(p, shared, piece_.rows, slot, threadIdx.x - kMathThreads);
+      }
+      ++loaded_;
       load(p, shared, piece_);
       if (piece_.last) return;
       walk_.next(p, piece_);
@@ -49,16 +98,16 @@ class Loader {
   }
 
  private:
-  /// Entries at and behind this one are not the cluster's.
+  /// Entries at and behind this one are not the CTA's.
   static __device__ __forceinline__ std::int32_t entries_of(const Piece& piece) {
     return min(piece.rows.runs.count, piece.end * kGroup);
   }
 
-  /// Posts the piece and starts the copies of its queries.
+  /// Tells the math warps of a piece.
   __device__ __forceinline__ void post(const Params& p, const Shared<Config>& shared, const Piece& piece,
                                        bool any) {
     if (pieces_ > 0) ptx::mbarrier_wait(shared.posted_empty(), (pieces_ - 1) & 1);
-    if (warp_ == 0 && lane_ == 0) {
+    if (threadIdx.x == kMathThreads) {
       PostedPiece& to = shared.posted(pieces_);
       to.piece = piece;
       to.units = (piece.groups(p) + kLoadWarps - 1) / kLoadWarps;
@@ -67,36 +116,23 @@ class Loader {
       to.any = any;
       ptx::mbarrier_arrive(shared.posted_full());
     }
-    if (any) load_queries(p, shared, piece);
-    ptx::mbarrier_arrive_cp_async(shared.posted_full());
+    __syncwarp();
     ++pieces_;
   }
 
-  /// Eight threads a row, a box at a time; rows and rotary channels that do not exist are zeros.
-  __device__ __forceinline__ void load_queries(const Params& p, const Shared<Config>& shared,
-                                               const Piece& piece) const {
-    static_assert(kLoadThreads / 8 == kRows);
-    const kernels::AttentionParams& a = p.attention;
-    const std::uint32_t r = threadIdx.x % kLoadThreads / 8;
-    const std::int32_t row = static_cast<std::int32_t>(blockIdx.y * kRows + r);
-    const bool there = row < piece.rows.queries * a.num_heads;
-    const std::int32_t query = there ? p.by_heads.quotient(row) : 0;
-    const std::int64_t token = std::int64_t{piece.rows.first_token} + query;
-    const std::int64_t head = there ? row - query * a.num_heads : 0;
-    const auto* from = static_cast<const typename Config::T*>(a.q.data) + token * a.q.stride_token +
-                       head * a.q.stride_head + lane_ % 8 * 8;
-    if (!there) from = static_cast<const typename Config::T*>(a.q.data);
-    const std::uint32_t to = shared.at(Config::kQueryAt) + in_box(r, lane_ % 8);
-#pragma unroll
-    for (int box = 0; box < Config::kBoxes; ++box) {
-      const int bytes = !there ? 0 : box < Config::kLatentBoxes ? kLane : rope_bytes_;
-      ptx::cp_async_16(to + box * Config::kQueryBox, bytes > 0 ? from + box * 64 : from, bytes);
+  /// The ring's next slot, once it is free.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t free_slot(const Shared<Config>& shared) const {
+    const std::uint32_t slot = loaded_ % Config::kSlots;
+    if (loaded_ >= Config::kSlots) {
+      ptx::mbarrier_wait(shared.empty(slot), (loaded_ / Config::kSlots - 1) & 1);
     }
+    return slot;
   }
 
-  /// Starts the loads of the block table for units 4 batch .. 4 batch + 3. Entries beyond the list give a
-  /// block that is not used; only the table's own width bounds them, so that this need not wait for a length.
-  __device__ __forceinline__ void look_up(const Params& p, const Piece& piece, std::int32_t batch) {
+  /// Where the block table tells of this lane's row of units 4 batch .. 4 batch + 3, and offset_. Null beyond
+  /// the table.
+  [[nodiscard]] __device__ __forceinline__ const std::int32_t* entry_of(const Params& p, const Piece& piece,
+                                                                        std::int32_t batch) {
     const kernels::CacheParams& cache = p.attention.cache;
     const auto group =
         static_cast<std::int32_t>((4 * static_cast<std::uint32_t>(batch) + lane_ / 8) * kLoadWarps + warp_);
@@ -104,11 +140,18 @@ class Loader {
     const std::int32_t position = piece.rows.runs.position(entry);
     const std::int32_t column = cache.by_block_size.quotient(position);
     offset_ = position - column * cache.block_size;
-    block_ = column < p.table_columns ? cache.block_table[piece.request * cache.table_stride_request +
-                                                          column * cache.table_stride_column]
-                                      : 0;
+    return column < p.table_columns ? cache.block_table + piece.request * cache.table_stride_request +
+                                          column * cache.table_stride_column
+                                    : nullptr;
+  }
+  /// Starts the loads of the block table for these units. Entries beyond the list give a block that is not
+  /// used; only the table's own width bounds them, so that this need not wait for a length.
+  __device__ __forceinline__ void look_up(const Params& p, const Piece& piece, std::int32_t batch) {
+    const std::int32_t* const at = entry_of(p, piece, batch);
+    block_ = at != nullptr ? *at : 0;
   }
 
+  /// The piece's cache rows. It is posted behind the first unit, which is more urgent.
   __device__ __forceinline__ void load(const Params& p, const Shared<Config>& shared, const Piece& piece) {
     const std::int32_t units = (piece.groups(p) + kLoadWarps - 1) / kLoadWarps;
     const std::int32_t entries = entries_of(piece);
@@ -121,10 +164,7 @@ class Loader {
       if ((unit & 3) == 3) look_up(p, piece, unit / 4 + 1);
       const std::int32_t entry = piece.entry(unit * kLoadWarps + static_cast<std::int32_t>(warp_)) +
                                  static_cast<std::int32_t>(lane_ / 8);
-      const std::uint32_t slot = loaded_ % Config::kSlots;
-      if (loaded_ >= Config::kSlots) {
-        ptx::mbarrier_wait(shared.empty(slot), (loaded_ / Config::kSlots - 1) & 1);
-      }
+      const std::uint32_t slot = free_slot(shared);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const bool there = entry + half * 4 < entries;
@@ -132,6 +172,7 @@ class Loader {
                  there);
       }
       ptx::mbarrier_arrive_cp_async(shared.full(slot));
+      if (unit == 0) post(p, shared, piece, true);
     }
   }
 
@@ -163,7 +204,7 @@ class Loader {
   std::uint32_t to_[2];
   int rope_bytes_;
   std::int32_t block_ = 0, offset_ = 0;  // of this lane's row of the looked-up units
-  std::uint32_t loaded_ = 0;             // units
+  std::uint32_t loaded_ = 0;             // slots of the ring
   std::uint32_t pieces_ = 0;             // posted
 };
 

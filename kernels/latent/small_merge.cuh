@@ -1,245 +1,275 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the CTAs' results to the output, in two steps:
-//
-//   in the cluster   channels are cut into slices, one a CTA; every CTA sends each slice of its result to
-//   that
-//                    slice's CTA (st.async, counted by one mbarrier), which adds them up
-//   in the grid      where clusters share a request, each writes its slice; the last to count itself adds
-//                    all, in the order of the clusters whoever came last: the bits do not depend on it
+// From the CTAs' results to the output. Where CTAs share a row group, each writes its part to the workspace;
+// once all are there, each adds up a slice of the parts (small_arrive.cuh), in the order of the parts whoever
+// does it: the bits do not depend on it.
 //
 //   m = max m_i     out = sum 2^(m_i - m) o_i / sum 2^(m_i - m) l_i     lse = ln 2 (m + log2 of that sum)
+//
+// In the workspace a row's channels lie in the order in which threads hold them: fours of channels 2 i, 2 i +
+// 1, 2 i + 8, 2 i + 9 of each 16.
 #pragma once
 
+#include <bit>
 #include <cmath>
 
 #include "common/store.cuh"
+#include "latent/small_arrive.cuh"
 #include "latent/small_math.cuh"
-#include "ptx/cluster.cuh"
-#include "ptx/global.cuh"
 
 namespace mla::MLA_ARCH_NS::latent {
-
-/// What a thread holds of a result: fragments of rows lane / 4 (x, y) and lane / 4 + 8 (z, w).
-__device__ __forceinline__ void add_scaled(float4& to, float low, float high, const float4& x) {
-  to.x += low * x.x;
-  to.y += low * x.y;
-  to.z += high * x.z;
-  to.w += high * x.w;
-}
 
 template <class Config>
 class Merge {
  public:
-  /// Bytes that a CTA receives for one piece.
-  static __device__ __forceinline__ std::uint32_t received_bytes(const Params& p) {
-    return kRows * Config::kLatent * 4 + static_cast<std::uint32_t>(p.cluster_size) * kRows * 8;
-  }
-
-  /// All math warps of the cluster, after Math::run().
+  /// All math warps, after Math::run().
   __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared, const Math<Config>& math,
                                       const PostedPiece& posted) {
-    // Here and not once for all pieces, so that the mathematics has the registers.
-    warp_ = threadIdx.x / 32;
-    lane_ = static_cast<std::uint32_t>(ptx::lane_now());
-    rank_ = ptx::cluster_rank();
-    size_ = static_cast<std::uint32_t>(p.cluster_size);
-    slice_tiles_ = static_cast<std::uint32_t>(Config::kTiles) >> (31 - __clz(p.cluster_size));
-    if (pieces_ == 0) {
-      ptx::cluster_wait();  // the others have initialised their barriers
-    } else {
-      ptx::mbarrier_wait_cluster(shared.free_to_send(), (pieces_ - 1) & 1);
+    const Piece& piece = posted.piece;
+    if (piece.parts == 1) {
+      write_whole(p, shared, math, piece);
+      return;
     }
-    send(shared, math);
-    ptx::mbarrier_wait_cluster(shared.received(), pieces_ & 1);
-    const bool last = posted.piece.last;
-    // Before anybody can send for the next piece.
-    if (threadIdx.x == 0 && !last) ptx::mbarrier_arrive_expect(shared.received(), received_bytes(p));
-    weigh(shared);
+    publish(p, math, piece);
     sync_math();
-    const std::uint32_t row = lane_ / 4;
-    float2 top = make_float2(shared.template as<float>(Config::kTopAt)[row],
-                             shared.template as<float>(Config::kTopAt)[row + 8]);
-    float2 sum = make_float2(0.0F, 0.0F);
-    for (std::uint32_t c = 0; c < size_; ++c) {
-      sum.x += share(shared, c, row).y;
-      sum.y += share(shared, c, row + 8).y;
-    }
-    const bool whole = posted.piece.parts == 1;
-    const std::int64_t slot =
-        whole ? 0
-              : slot_of(p, posted.piece,
-                        static_cast<std::int32_t>(ptx::cluster_id()) - posted.piece.first_cluster);
-    for (std::uint32_t tile = warp_; tile < slice_tiles_; tile += kMathWarps) {
-      float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-#pragma unroll
-      for (std::uint32_t c = 0; c < kMostCluster; ++c) {
-        if (c >= size_) break;
-        const float4 part =
-            shared.template as<float4>(Config::kReceiveAt)[(c * slice_tiles_ + tile) * 32 + lane_];
-        add_scaled(x, share(shared, c, row).x, share(shared, c, row + 8).x, part);
-      }
-      if (whole) {
-        write(p, posted.piece, tile, x, top, sum);
-      } else {
-        __stcg(partial(p, slot, tile), x);
-      }
-    }
-    __syncwarp();
-    if (!last && lane_ < size_) {
-      ptx::mbarrier_arrive_cluster(ptx::map_shared(shared.free_to_send(), lane_));
-    }
-    ++pieces_;
-    if (whole) return;
-    if (warp_ == 0 && lane_ % 4 == 0) __stcg(sums(p, slot), make_float4(top.x, sum.x, top.y, sum.y));
-    sync_math();
+    Arrival arrival(p, piece);
     if (threadIdx.x == 0) {
-      std::int32_t* counter = p.counters + counter_of(p, posted.piece, static_cast<std::int32_t>(rank_));
-      const bool all = ptx::atomic_add_acq_rel(counter, 1) == posted.piece.parts - 1;
-      if (all) *counter = 0;  // for the next launch
-      *shared.flag() = all ? 1 : 0;
+      shared.todo()[0] = static_cast<std::uint32_t>(arrival.arrive(p, piece, shared.todo() + 1));
     }
     sync_math();
-    if (*shared.flag() == 0) return;
-    add_parts(p, posted.piece);
+    if (threadIdx.x == 0) arrival.depart();
+    const auto todo = static_cast<Arrival::Todo>(shared.todo()[0]);
+    if (todo != Arrival::Todo::kNone) {
+      const bool own = todo != Arrival::Todo::kAll && piece.part < slices_of(piece.parts);
+      const bool alone = todo == Arrival::Todo::kOwn;
+      const std::int32_t end = alone ? piece.part + 1 : slices_of(piece.parts);
+#pragma unroll 1
+      for (std::int32_t i = alone ? piece.part : 0; i < end; ++i) {
+        const bool left = todo == Arrival::Todo::kAll || (own && i == piece.part) ||
+                          (!alone && (shared.todo()[1 + i / 32] >> (i % 32) & 1) != 0);
+        if (left) add_slice(p, shared, piece, i);
+      }
+      if (!piece.last) sync_math();  // the scores and the note are free again
+    }
+    if (threadIdx.x == 0) arrival.finish();
   }
 
  private:
-  __device__ __forceinline__ void send(const Shared<Config>& shared, const Math<Config>& math) const {
-    if (const std::uint32_t rank = Math<Config>::row_lane(); rank < size_) {
-      ptx::store_async(
-          ptx::map_shared(shared.at(Config::kSumsAt) + (rank_ * kRows + Math<Config>::row()) * 8, rank),
-          ptx::map_shared(shared.received(), rank), math.maximum(), math.sum());
-    }
-#pragma unroll
-    for (int i = 0; i < Config::kWarpTiles; ++i) {
-      const std::uint32_t tile = warp_ * Config::kWarpTiles + i;
-      const std::uint32_t rank = tile >> (31 - __clz(static_cast<int>(slice_tiles_)));
-      const std::uint32_t at = shared.at(Config::kReceiveAt) +
-                               ((rank_ * slice_tiles_ + tile - rank * slice_tiles_) * 32 + lane_) * 16;
-      const auto& x = math.output[i];
-      ptx::store_async(ptx::map_shared(at, rank), ptx::map_shared(shared.received(), rank), x[0], x[1], x[2],
-                       x[3]);
-    }
-  }
+  static constexpr std::uint32_t kRowFours = Config::kLatent / 4;
+  static constexpr std::uint32_t kFours = Config::kRows * kRowFours;
+  static constexpr int kLogFours = std::bit_width(kFours) - 1;
+  static constexpr int kLogThreads = std::bit_width(static_cast<unsigned>(kMathThreads)) - 1;
+  static_assert(1U << kLogFours == kFours && 1 << kLogThreads == kMathThreads);
 
-  /// What each CTA's result counts for, by row: (2^(m_i - m), 2^(m_i - m) l_i).
-  __device__ __forceinline__ void weigh(const Shared<Config>& shared) const {
-    const std::uint32_t i = threadIdx.x;
-    if (i >= size_ * kRows) return;
-    const auto* sums = shared.template as<const float2>(Config::kSumsAt);
-    const std::uint32_t row = i % kRows;
-    float top = -INFINITY;
+  /// One CTA has it all: fragments straight to the output.
+  __device__ __forceinline__ void write_whole(const Params& p, const Shared<Config>& shared,
+                                              const Math<Config>& math, const Piece& piece) const {
+    auto* const heads = shared.template as<float2>(Config::kSumsAt);
+    if (Math<Config>::row_lane() == 0) heads[Math<Config>::row()] = make_float2(math.maximum(), math.sum());
+    sync_math();
+    const std::uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (std::uint32_t c = 0; c < kMostCluster; ++c) {
-      if (c < size_) top = fmaxf(top, sums[c * kRows + row].x);
-    }
-    const float2 own = sums[i];
-    const float weight = ptx::ex2(own.x - (top == -INFINITY ? 0.0F : top));
-    shared.template as<float2>(Config::kSharesAt)[i] = make_float2(weight, weight * own.y);
-    if (i < kRows) shared.template as<float>(Config::kTopAt)[row] = top;
-  }
-  static __device__ __forceinline__ float2 share(const Shared<Config>& shared, std::uint32_t cta,
-                                                 std::uint32_t row) {
-    return shared.template as<const float2>(Config::kSharesAt)[cta * kRows + row];
-  }
-
-  /// This thread's place in a slot of the workspace.
-  [[nodiscard]] __device__ __forceinline__ float4* partial(const Params& p, std::int64_t slot,
-                                                           int tile) const {
-    return reinterpret_cast<float4*>(p.partials) + ((slot * size_ + rank_) * slice_tiles_ + tile) * 32 +
-           lane_;
-  }
-  [[nodiscard]] __device__ __forceinline__ float4* sums(const Params& p, std::int64_t slot) const {
-    return reinterpret_cast<float4*>(p.sums) + (slot * size_ + rank_) * (kRows / 2) + lane_ / 4;
-  }
-
-  /// Adds the slices of all parts and writes the output. Loads of kTogether parts are in flight together: as
-  /// many as registers hold, and more for most splits than there are.
-  __device__ __forceinline__ void add_parts(const Params& p, const Piece& piece) const {
-    constexpr int kTogether = 8;
-    // Slots of parts are two apart, but for the first one's, which is one behind its cluster's.
-    const std::int64_t first_slot = slot_of(p, piece, 0) - 1;
-    const float4* const first_sums = sums(p, first_slot);
-    const std::int64_t sums_step = std::int64_t{size_} * (kRows / 2) * 2;
-    const std::int64_t step = std::int64_t{kRows} * Config::kLatent / 4 * 2;
-#pragma unroll 1
-    for (std::uint32_t tile = warp_; tile < slice_tiles_; tile += kMathWarps) {
-      const float4* const first_partial = partial(p, first_slot, tile);
-      float2 top = make_float2(-INFINITY, -INFINITY);
-      float2 sum = make_float2(0.0F, 0.0F);
-      float4 x = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-#pragma unroll 1
-      for (std::int32_t first = 0; first < piece.parts; first += kTogether) {
-        float4 heads[kTogether];
-        float4 parts[kTogether];
+    for (int m = 0; m < Config::kRowTiles; ++m) {
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          const std::int32_t part = first + i;
-          heads[i] = make_float4(-INFINITY, 0.0F, -INFINITY, 0.0F);
-          parts[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-          if (part < piece.parts) {
-            heads[i] = __ldcg(first_sums + (part == 0 ? sums_step / 2 : part * sums_step));
-            parts[i] = __ldcg(first_partial + (part == 0 ? step / 2 : part * step));
-          }
-        }
-        float2 next = top;
+      for (int half = 0; half < 2; ++half) {
+        const std::uint32_t r = m * 16 + half * 8 + lane / 4;
+        const OutputRow row(p, piece, r, heads[r]);
+        if (!row.there) continue;
 #pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          next.x = fmaxf(next.x, heads[i].x);
-          next.y = fmaxf(next.y, heads[i].z);
-        }
-        const float2 pivot =
-            make_float2(next.x == -INFINITY ? 0.0F : next.x, next.y == -INFINITY ? 0.0F : next.y);
-        const float2 old = make_float2(ptx::ex2(top.x - pivot.x), ptx::ex2(top.y - pivot.y));
-        top = next;
-        sum = make_float2(sum.x * old.x, sum.y * old.y);
-        x = make_float4(x.x * old.x, x.y * old.x, x.z * old.y, x.w * old.y);
-#pragma unroll
-        for (int i = 0; i < kTogether; ++i) {
-          const float low = ptx::ex2(heads[i].x - pivot.x);
-          const float high = ptx::ex2(heads[i].z - pivot.y);
-          sum.x += low * heads[i].y;
-          sum.y += high * heads[i].w;
-          add_scaled(x, low, high, parts[i]);
+        for (int tile = 0; tile < Config::kWarpTiles; ++tile) {
+          const std::uint32_t channel = (threadIdx.x / 32 * Config::kWarpTiles + tile) * 8 + lane % 4 * 2;
+          row.write(p, channel,
+                    make_float2(math.output[m][tile][2 * half], math.output[m][tile][2 * half + 1]));
         }
       }
-      write(p, piece, tile, x, top, sum);
+    }
+    if (!piece.last) sync_math();
+  }
+
+  __device__ __forceinline__ void publish(const Params& p, const Math<Config>& math,
+                                          const Piece& piece) const {
+    const std::int64_t slot = slot_of(p, piece, piece.part);
+    if (Math<Config>::row_lane() == 0) {
+      __stcg(p.sums + slot * Config::kRows + Math<Config>::row(), make_float2(math.maximum(), math.sum()));
+    }
+    const std::uint32_t lane = threadIdx.x % 32;
+    float4* const to = reinterpret_cast<float4*>(p.partials) + slot * kFours + lane / 4 * kRowFours +
+                       threadIdx.x / 32 * (Config::kWarpTiles * 2) + lane % 4;
+#pragma unroll
+    for (int m = 0; m < Config::kRowTiles; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+#pragma unroll
+        for (int j = 0; j < Config::kWarpTiles / 2; ++j) {
+          const auto& low = math.output[m][2 * j];
+          const auto& high = math.output[m][2 * j + 1];
+          __stcg(to + (m * 16 + half * 8) * kRowFours + j * 4,
+                 make_float4(low[2 * half], low[2 * half + 1], high[2 * half], high[2 * half + 1]));
+        }
+      }
     }
   }
 
-  /// Two rows' pairs of channels, and from one thread a row the LSE.
-  __device__ __forceinline__ void write(const Params& p, const Piece& piece, std::uint32_t tile,
-                                        const float4& x, float2 top, float2 sum) const {
-    const std::uint32_t channel = (rank_ * slice_tiles_ + tile) * 8 + lane_ % 4 * 2;
+  /// A sum of parts: relative to 2^top.
+  struct Sum {
+    float top = -INFINITY, sum = 0.0F;
+    float4 x = {0.0F, 0.0F, 0.0F, 0.0F};
+
+    /// Makes it relative to what is not below `top`.
+    __device__ __forceinline__ float raise(float to) {
+      const float pivot = to == -INFINITY ? 0.0F : to;
+      const float old = ptx::ex2(top - pivot);
+      top = to;
+      sum *= old;
+      x = make_float4(x.x * old, x.y * old, x.z * old, x.w * old);
+      return pivot;
+    }
+    __device__ __forceinline__ void add(float weight, float other, const float4& y) {
+      sum += weight * other;
+      x.x += weight * y.x;
+      x.y += weight * y.y;
+      x.z += weight * y.z;
+      x.w += weight * y.w;
+    }
+  };
+
+  /// Slice `slice` of all parts: each thread has some fours of it (few parts) or some of the parts of one four
+  /// (many parts). Eight or sixteen loads of a thread are in flight together.
+  __device__ __forceinline__ void add_slice(const Params& p, const Shared<Config>& shared, const Piece& piece,
+                                            std::int32_t slice) const {
+    const int log_width = kLogFours - log_slices_of(piece.parts);
+    if (log_width > kLogThreads) {
+      add_fours<4, 4>(p, shared, piece, slice, log_width);
+    } else {
+      add_fours<1, Config::kRows / 2>(p, shared, piece, slice, log_width);
+    }
+  }
+
+  template <int kFoursAtOnce, int kPartsAtOnce>
+  __device__ __forceinline__ void add_fours(const Params& p, const Shared<Config>& shared, const Piece& piece,
+                                            std::int32_t slice, int log_width) const {
+    const std::uint32_t thread = threadIdx.x;
+    const std::uint32_t width = 1U << log_width;
+    const int groups = log_width < kLogThreads ? 1 << (kLogThreads - log_width) : 1;
+    const int group = static_cast<int>(thread >> log_width);  // 0 where one thread has all parts
+    // Slots are in order but for the first part's where a CTA has two.
+    const std::int32_t step = even_shares(p) ? 2 : 1;
+    const std::int32_t before_second = slot_of(p, piece, 1) - step;
+    const auto* const all_parts = reinterpret_cast<const float4*>(p.partials);
+    const std::uint32_t begin = static_cast<std::uint32_t>(slice) * width;
 #pragma unroll 1
-    for (std::uint32_t half = 0; half < 2; ++half) {
-      write_row(p, piece, lane_ / 4 + half * 8, channel,
-                half == 0 ? make_float2(x.x, x.y) : make_float2(x.z, x.w), half == 0 ? top.x : top.y,
-                half == 0 ? sum.x : sum.y);
+    for (std::uint32_t four = groups > 1 ? thread & (width - 1) : thread; four < width;
+         four += kFoursAtOnce * kMathThreads) {
+      Sum total[kFoursAtOnce];
+#pragma unroll 1
+      for (int first = group; first < piece.parts; first += groups * kPartsAtOnce) {
+        float4 parts[kFoursAtOnce][kPartsAtOnce];
+        float2 heads[kFoursAtOnce][kPartsAtOnce];
+        const std::int32_t base = before_second + first * step;
+#pragma unroll
+        for (int i = 0; i < kPartsAtOnce; ++i) {
+          const std::int32_t slot = i == 0 && first == 0 ? slot_of(p, piece, 0) : base + i * (groups * step);
+          const bool there = first + i * groups < piece.parts;
+#pragma unroll
+          for (int j = 0; j < kFoursAtOnce; ++j) {
+            const std::uint32_t at = begin + four + j * kMathThreads;
+            parts[j][i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+            heads[j][i] = make_float2(-INFINITY, 0.0F);
+            if (there && four + j * kMathThreads < width) {
+              heads[j][i] =
+                  __ldcg(p.sums + (static_cast<std::uint32_t>(slot) * Config::kRows + at / kRowFours));
+              parts[j][i] = __ldcg(all_parts + (static_cast<std::uint32_t>(slot) * kFours + at));
+            }
+          }
+        }
+#pragma unroll
+        for (int j = 0; j < kFoursAtOnce; ++j) {
+          float top = total[j].top;
+#pragma unroll
+          for (int i = 0; i < kPartsAtOnce; ++i) top = fmaxf(top, heads[j][i].x);
+          const float pivot = total[j].raise(top);
+#pragma unroll
+          for (int i = 0; i < kPartsAtOnce; ++i) {
+            total[j].add(ptx::ex2(heads[j][i].x - pivot), heads[j][i].y, parts[j][i]);
+          }
+        }
+      }
+      if (kFoursAtOnce == 1 && groups > 1) {
+        if (!add_groups(shared, total[0], groups, width)) return;
+      }
+#pragma unroll
+      for (int j = 0; j < kFoursAtOnce; ++j) {
+        if (four + j * kMathThreads < width) write_four(p, piece, begin + four + j * kMathThreads, total[j]);
+      }
     }
   }
 
-  static __device__ __forceinline__ void write_row(const Params& p, const Piece& piece, std::uint32_t r,
-                                                   std::uint32_t channel, float2 x, float top, float sum) {
-    const kernels::AttentionParams& a = p.attention;
-    const auto row = static_cast<std::int32_t>(blockIdx.y * kRows + r);
-    if (row >= piece.rows.queries * a.num_heads) return;
-    const std::int32_t query = p.by_heads.quotient(row);
-    const std::int64_t token = std::int64_t{piece.rows.first_token} + query;
-    const std::int64_t head = row - query * a.num_heads;
-    const bool empty = sum == 0.0F && top == -INFINITY;
-    const float factor = empty ? 0.0F : 1.0F / sum;
-    store_pair(a.out.data, a.out.dtype, token * a.out.stride_token + head * a.out.stride_head + channel,
-               make_float2(x.x * factor, x.y * factor));
-    if (channel == 0 && a.lse != nullptr) {
-      constexpr float kLn2 = 0.693147180559945309F;
-      a.lse[token * a.lse_stride_token + head * a.lse_stride_head] =
-          empty ? -INFINITY : (top + log2f(sum)) * kLn2;
+  /// Adds the sums of all groups of threads through shared memory, in order; true in the first group.
+  __device__ __forceinline__ bool add_groups(const Shared<Config>& shared, Sum& sum, int groups,
+                                             std::uint32_t width) const {
+    auto* const x = shared.template as<float4>(Config::kScoresAt);
+    auto* const heads = shared.template as<float2>(Config::kScoresAt + kMathThreads * 16);
+    sync_math();  // a slice before this one has been read
+    x[threadIdx.x] = sum.x;
+    heads[threadIdx.x] = make_float2(sum.top, sum.sum);
+    sync_math();
+    if (threadIdx.x >= width) return false;
+    float top = -INFINITY;
+    for (int g = 0; g < groups; ++g) top = fmaxf(top, heads[g * width + threadIdx.x].x);
+    Sum all;
+    const float pivot = all.raise(top);
+#pragma unroll 4
+    for (int g = 0; g < groups; ++g) {
+      const float2 head = heads[g * width + threadIdx.x];
+      all.add(ptx::ex2(head.x - pivot), head.y, x[g * width + threadIdx.x]);
     }
+    sum = all;
+    return true;
   }
 
-  std::uint32_t warp_ = 0, lane_ = 0, rank_ = 0, size_ = 1, slice_tiles_ = 1;
-  std::uint32_t pieces_ = 0;
+  /// Where a row goes, and what it is multiplied with.
+  struct OutputRow {
+    bool there;
+    std::int64_t at = 0;
+    float factor = 0.0F;
+
+    __device__ __forceinline__ OutputRow(const Params& p, const Piece& piece, std::uint32_t r, float2 head)
+        : there(static_cast<std::int32_t>(blockIdx.y * Config::kRows + r) <
+                piece.rows.queries * p.attention.num_heads) {
+      if (!there) return;
+      const kernels::AttentionParams& a = p.attention;
+      const auto row = static_cast<std::int32_t>(blockIdx.y * Config::kRows + r);
+      const std::int32_t query = p.by_heads.quotient(row);
+      token_ = std::int64_t{piece.rows.first_token} + query;
+      head_ = row - query * a.num_heads;
+      at = token_ * a.out.stride_token + head_ * a.out.stride_head;
+      empty_ = head.y == 0.0F && head.x == -INFINITY;
+      factor = empty_ ? 0.0F : __frcp_rn(head.y);
+      lse_ = head;
+    }
+    __device__ __forceinline__ void write(const Params& p, std::uint32_t channel, float2 x) const {
+      const kernels::AttentionParams& a = p.attention;
+      store_pair(a.out.data, a.out.dtype, at + channel, make_float2(x.x * factor, x.y * factor));
+      if (channel == 0 && a.lse != nullptr) {
+        constexpr float kLn2 = 0.693147180559945309F;
+        a.lse[token_ * a.lse_stride_token + head_ * a.lse_stride_head] =
+            empty_ ? -INFINITY : (lse_.x + log2f(lse_.y)) * kLn2;
+      }
+    }
+
+   private:
+    std::int64_t token_ = 0, head_ = 0;
+    bool empty_ = false;
+    float2 lse_ = {0.0F, 0.0F};
+  };
+
+  __device__ __forceinline__ void write_four(const Params& p, const Piece& piece, std::uint32_t at,
+                                             const Sum& sum) const {
+    const OutputRow row(p, piece, at / kRowFours, make_float2(sum.top, sum.sum));
+    if (!row.there) return;
+    const std::uint32_t channel = at % kRowFours / 4 * 16 + at % 4 * 2;
+    row.write(p, channel, make_float2(sum.x.x, sum.x.y));
+    row.write(p, channel + 8, make_float2(sum.x.z, sum.x.w));
+  }
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent

@@ -9,16 +9,13 @@
 
 namespace mla::MLA_ARCH_NS::latent {
 
-inline constexpr int kRows = 16;  // of a row group: one mma tile
 inline constexpr int kMathWarps = 8;
 inline constexpr int kMathThreads = kMathWarps * 32;
 inline constexpr int kLoadWarps = 4;
 inline constexpr int kLoadThreads = kLoadWarps * 32;
 inline constexpr int kUnit = kLoadWarps * kGroup;  // entries of a slot of the ring: one group a load warp
-inline constexpr int kMostUnits = 3;               // of a pass
-inline constexpr int kMostCluster = 8;
-inline constexpr int kQuarters = 4;  // of the channels of a score, added up in shared memory
-inline constexpr int kLane = 16;     // bytes that a copy or a row of ldmatrix moves
+inline constexpr int kQuarters = 4;                // of the channels of a score, added up in shared memory
+inline constexpr int kLane = 16;                   // bytes that a copy or a row of ldmatrix moves
 
 /// 16-bit rows lie in boxes of 64 channels: 128 bytes a row, whose 16-byte chunks are exclusive-ored with the
 /// row, so that one chunk of eight neighbouring rows touches all banks. Byte offset in a box.
@@ -26,18 +23,21 @@ __device__ __forceinline__ constexpr std::uint32_t in_box(std::uint32_t row, std
   return row * 128 + ((chunk ^ (row & 7)) << 4);
 }
 
-template <class Element, int kLatent_>
+/// kRows_: of a row group, 16 or 32: one or two tiles of mma.
+template <class Element, int kLatent_, int kRows_>
 struct Small {
   using T = Element;
   static constexpr int kLatent = kLatent_;
+  static constexpr int kRows = kRows_;
+  static constexpr int kRowTiles = kRows / 16;
   static constexpr int kLatentBoxes = kLatent / 64;
   static constexpr int kBoxes = kLatentBoxes + 1;          // the last holds the rotary channels and zeros
   static constexpr int kSteps = kBoxes * 4 / kQuarters;    // k-steps of 16 channels of a quarter
   static constexpr int kWarpWidth = kLatent / kMathWarps;  // output channels of a math warp
-  static constexpr int kTiles = kLatent / 8;               // output tiles of 8 channels
-  static constexpr int kWarpTiles = kWarpWidth / 8;
+  static constexpr int kWarpTiles = kWarpWidth / 8;        // output tiles of 8 channels of a math warp
+  static constexpr int kMostUnits = kRows == 16 ? 3 : 2;   // of a pass
 
-  static constexpr int kSlots = 4;
+  static constexpr int kSlots = 5;
   static constexpr int kQueryBox = kRows * 128;
   static constexpr int kUnitBox = kUnit * 128;
   static constexpr int kSlotBytes = kBoxes * kUnitBox;
@@ -45,28 +45,27 @@ struct Small {
   static constexpr int kWeightPitch = kMostUnits * kUnit * 2 + 16;  // bytes, an odd number of chunks
 
   static constexpr int kRingAt = 0;
-  static constexpr int kQueryAt = kRingAt + kSlots * kSlotBytes;
-  static constexpr int kReceiveAt = kQueryAt + kBoxes * kQueryBox;
-  static constexpr int kScoresAt = kReceiveAt + kRows * kLatent * 4;
+  static constexpr int kScoresAt = kRingAt + kSlots * kSlotBytes;  // between pieces: what the merge adds up
   static constexpr int kWeightsAt = kScoresAt + kQuarters * kRows * kScorePitch * 4;
   static constexpr int kShrinkAt = kWeightsAt + kRows * kWeightPitch;
-  static constexpr int kSumsAt = kShrinkAt + kRows * 4;                 // received (m, l)
-  static constexpr int kSharesAt = kSumsAt + kMostCluster * kRows * 8;  // weights of the CTAs' results
-  static constexpr int kTopAt = kSharesAt + kMostCluster * kRows * 8;   // m of the cluster
-  static constexpr int kBarriersAt = kTopAt + kRows * 4;
-  static constexpr int kBarriers = 2 * kSlots + 4;
+  static constexpr int kSumsAt = kShrinkAt + kRows * 4;  // (m, l) of the piece's rows
+  static constexpr int kBarriersAt = kSumsAt + kRows * 8;
+  static constexpr int kBarriers = 2 * kSlots + 2;
   static constexpr int kPiecesAt = kBarriersAt + (kBarriers + 1) / 2 * 16;
-  static constexpr int kBytes = kPiecesAt + 2 * 128 + 16;
-  static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && kQueryAt % 1024 == 0);
+  static constexpr int kTodoAt = kPiecesAt + 2 * 128;
+  static constexpr int kLengthsAt = kTodoAt + 32;
+  static constexpr int kBytes = kLengthsAt + 16;
+  static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && kBoxes * kQueryBox <= kSlotBytes);
+  static_assert(kQuarters * kRows * kScorePitch * 4 >= kMathThreads * 24);
 };
 
 /// A piece as the load warps hand it to the math warps.
 struct PostedPiece {
   Piece piece;
   std::int32_t units = 0;
-  std::int32_t entries = 0;  // that the cluster's end at
+  std::int32_t entries = 0;  // that the CTA's end at
   std::int32_t shift = 0;    // from entry to position behind the list's first run
-  bool any = false;          // false: the cluster has no work at all
+  bool any = false;          // false: the CTA has no work at all
 };
 static_assert(sizeof(PostedPiece) <= 128);
 
@@ -87,19 +86,18 @@ struct Shared {
   __device__ __forceinline__ PostedPiece& posted(std::uint32_t i) const {
     return *as<PostedPiece>(Config::kPiecesAt + static_cast<int>(i & 1) * 128);
   }
-  __device__ __forceinline__ int* flag() const { return as<int>(Config::kPiecesAt + 256); }
+  /// Of the request that the CTA belongs to, if it belongs to one.
+  __device__ __forceinline__ Lengths& lengths() const { return *as<Lengths>(Config::kLengthsAt); }
+  __device__ __forceinline__ std::uint32_t* todo() const { return as<std::uint32_t>(Config::kTodoAt); }
 
   // Barriers.
   __device__ __forceinline__ std::uint32_t full(std::uint32_t i) const {
     return at(Config::kBarriersAt) + 8 * i;
   }
   __device__ __forceinline__ std::uint32_t empty(std::uint32_t i) const { return full(Config::kSlots + i); }
-  /// A piece is posted and its queries are there; its queries are in registers.
+  /// A piece is posted; its queries are in registers.
   __device__ __forceinline__ std::uint32_t posted_full() const { return full(2 * Config::kSlots); }
   __device__ __forceinline__ std::uint32_t posted_empty() const { return full(2 * Config::kSlots + 1); }
-  /// The cluster's results have come; all of the cluster may send the next ones.
-  __device__ __forceinline__ std::uint32_t received() const { return full(2 * Config::kSlots + 2); }
-  __device__ __forceinline__ std::uint32_t free_to_send() const { return full(2 * Config::kSlots + 3); }
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent

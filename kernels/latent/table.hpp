@@ -31,12 +31,15 @@ struct Params {
   std::int32_t cluster_size = 1;   // CTAs
   std::int32_t per_request = 0;    // > 0: clusters that each request has for itself; 0: all keys are laid end
                                    // to end and shared out evenly
+  std::int32_t part_groups = 0;    // small work, > 0: fixed parts of about so many groups of eight keys
+  std::int32_t slots = 0;          // results of parts that each row group has room for
+  bool may_wait = false;  // small work: all CTAs fit side by side, so one may wait for others a while
   // Strides of the cache in bytes, which fit 32 bits: addresses cost a few multiply-adds.
   std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
   // Workspace: results of parts of a request. A cluster may end one request and begin another: two slots.
-  float* partials = nullptr;  // [row_groups, clusters, 2] of Variant::rows * L, in the kernel's own order
-  float2* sums = nullptr;     // [row_groups, clusters, 2, cluster_size * rows] (maximum of score * log2 e,
-                              // sum), the same
+  float* partials = nullptr;  // [row_groups, slots] of Variant::rows * L, in the kernel's own order
+  float2* sums = nullptr;  // [row_groups, slots, cluster_size * rows] (maximum of score * log2 e, sum), the
+                           // same
   std::int32_t* counters = nullptr;  // kCountersPerPlan, 0 at the start of every launch and at its end
 };
 
@@ -57,11 +60,17 @@ struct Table {
 };
 
 inline constexpr std::int32_t kCountersPerPlan = 1024;
+/// Small work: words of a row group of a request, one that counts and five that hold a bit a part.
+inline constexpr std::int32_t kCounterWords = 6;
+inline constexpr std::int32_t kMostParts = 160;
+/// Fixed parts: groups of eight keys of a part while there are not more parts than a request may have.
+inline constexpr std::int32_t kFixedPartGroups = 32;
+inline constexpr std::int32_t kMostFixedParts = 128;
 inline constexpr std::int32_t kMostPlans = 1024;
 
 /// Results of parts that the workspace has room for.
 [[nodiscard]] constexpr std::int64_t slot_count(const Params& p) noexcept {
-  return std::int64_t{p.row_groups} * p.clusters * 2;
+  return std::int64_t{p.row_groups} * p.slots;
 }
 
 }  // namespace mla::kernels::latent

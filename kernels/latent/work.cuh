@@ -3,15 +3,17 @@
 // captured graph can be replayed with others.
 //
 // The keys that a row group of a request sees are a list (two runs with a window), cut into groups of eight
-// entries. Inside a cluster groups are dealt to the CTAs in turn. Clusters get them in one of two ways:
+// entries. CTAs get them in one of three ways:
 //
-//   own clusters    request b has clusters b n .. b n + n - 1; its groups are dealt to all their CTAs in
-//                   turn: which page a CTA needs first does not depend on the length, so the two loads go out
-//                   together
-//   even shares     |--- request 0 ---|-- request 1 --|- 2 -|------- request 3 -------|    N groups
-//                   |----- cluster 0 -----|----- cluster 1 -----|----- cluster 2 -----|   N c / C .. the next
+//   own CTAs       request b has CTAs b n .. b n + n - 1; its groups are dealt to them in turn: which page a
+//                  CTA needs first does not depend on the length, so the two loads go out together
+//   even shares    |--- request 0 ---|-- request 1 --|- 2 -|------- request 3 -------|    N groups
+//                  |------ CTA 0 ------|------ CTA 1 ------|------ CTA 2 ------|   N c / C .. the next
 //
-// A piece is a cluster's share of one request. A request without keys counts as one group, so that somebody
+//   fixed parts    each request is cut by its own length alone and the parts of all are laid end to end and
+//                  shared out: the order of a request's sums, and so its bits, are the same in any batch
+//
+// A piece is a CTA's share of one request, or one of its parts. A request without keys counts as one group, so that somebody
 // writes its rows.
 #pragma once
 
@@ -19,7 +21,6 @@
 
 #include "common/visible.cuh"
 #include "latent/table.hpp"
-#include "ptx/cluster.cuh"
 
 namespace mla::MLA_ARCH_NS::latent {
 
@@ -27,21 +28,29 @@ using kernels::latent::Params;
 
 inline constexpr int kGroup = 8;  // entries
 
-/// Rows first .. first + kRows - 1 of a request, as far as it has them.
-struct RowGroup {
+/// Where a request's rows are and how many keys it has.
+struct Lengths {
   std::int32_t first_token = 0;  // row of q of the request's first query
-  std::int32_t queries = 0;      // of the request
-  std::int32_t keys = 0;         // of the request, new tokens included
-  KeyRuns runs;                  // keys that any of the group's queries sees
-  std::int32_t groups = 0;       // of eight entries; 0: the request has no such rows
+  std::int32_t queries = 0;
+  std::int32_t keys = 0;  // new tokens included
+
+  __device__ __forceinline__ Lengths() {}
+  __device__ __forceinline__ Lengths(const kernels::AttentionParams& a, std::int32_t request)
+      : first_token(a.cu_seqlens_q[request * a.cu_seqlens_stride]),
+        queries(a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - first_token),
+        keys(a.seq_lens[request * a.seq_lens_stride]) {}
+};
+
+/// Rows first .. first + kRows - 1 of a request, as far as it has them.
+struct RowGroup : Lengths {
+  KeyRuns runs;             // keys that any of the group's queries sees
+  std::int32_t groups = 0;  // of eight entries; 0: the request has no such rows
 
   __device__ __forceinline__ RowGroup() {}
-  __device__ __forceinline__ RowGroup(const Params& p, std::int32_t request, std::int32_t first_row,
-                                      std::int32_t row_count) {
+  __device__ __forceinline__ RowGroup(const Params& p, const Lengths& lengths, std::int32_t first_row,
+                                      std::int32_t row_count)
+      : Lengths(lengths) {
     const kernels::AttentionParams& a = p.attention;
-    first_token = a.cu_seqlens_q[request * a.cu_seqlens_stride];
-    queries = a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - first_token;
-    keys = a.seq_lens[request * a.seq_lens_stride];
     const std::int32_t rows = queries * a.num_heads;
     const std::int32_t last_row = min(first_row + row_count, rows) - 1;
     runs = visible_keys(a, position(p.by_heads.quotient(first_row)),
@@ -52,21 +61,20 @@ struct RowGroup {
   __device__ __forceinline__ std::int32_t position(std::int32_t i) const { return keys - queries + i; }
 };
 
-/// One cluster's share of a request, as one of its CTAs sees it: groups base, base + stride, ... below `end`.
+/// One CTA's share of a request: groups base, base + stride, ... below `end`.
 struct Piece {
   RowGroup rows;
   std::int32_t request = 0;
   std::int32_t base = 0, stride = 1, end = 0;
-  std::int32_t parts = 1;          // clusters that share the request
-  std::int32_t first_cluster = 0;  // the first of them
-  bool from_start = true;          // this is the first of them
-  bool last = true;                // of the cluster's pieces
+  std::int32_t parts = 1;  // pieces of the request
+  std::int32_t part = 0;   // this one
+  std::int32_t first = 0;  // the CTA of part 0; with fixed parts, how many parts come before it
+  bool last = true;        // of the CTA's pieces
 
-  /// Groups of this CTA.
   [[nodiscard]] __device__ __forceinline__ std::int32_t groups(const Params& p) const {
     return base < end ? p.by_stride.quotient(end - base - 1) + 1 : 0;
   }
-  /// First entry of this CTA's group j.
+  /// First entry of group j.
   [[nodiscard]] __device__ __forceinline__ std::int32_t entry(std::int32_t j) const {
     return (base + j * stride) * kGroup;
   }
@@ -82,35 +90,33 @@ __device__ __forceinline__ std::int32_t scan_warp(std::int32_t& x) {
   return __shfl_sync(0xffffffffU, x, 31);
 }
 
-/// A cluster's pieces, one after the other; the same in all lanes of a warp.
+/// A CTA's pieces, one after the other; the same in all lanes of a warp.
 class Walk {
  public:
-  __device__ __forceinline__ Walk(std::int32_t row_count, std::uint32_t rank)
+  __device__ __forceinline__ explicit Walk(std::int32_t row_count)
       : row_count_(row_count),
         first_row_(static_cast<std::int32_t>(blockIdx.y) * row_count),
-        cluster_(static_cast<std::int32_t>(ptx::cluster_id())),
-        rank_(static_cast<std::int32_t>(rank)) {}
+        cta_(static_cast<std::int32_t>(blockIdx.x)) {}
 
-  /// What is known of the first piece before any length is: where requests have their own clusters, which
-  /// groups it has. False if nothing is.
+  /// What is known of the first piece before any length is: where requests have their own CTAs, which groups
+  /// it has. False if nothing is.
   __device__ __forceinline__ bool foresee(const Params& p, Piece& piece) const {
     if (p.per_request == 0) return false;
-    piece.request = p.by_per_request.quotient(cluster_);
-    piece.first_cluster = piece.request * p.per_request;
-    piece.base = (cluster_ - piece.first_cluster) * p.cluster_size + rank_;
-    piece.stride = p.per_request * p.cluster_size;
+    piece.request = p.by_per_request.quotient(cta_);
+    piece.first = piece.request * p.per_request;
+    piece.base = piece.part = cta_ - piece.first;
+    piece.stride = p.per_request;
     return p.attention.window == 0;
   }
 
-  /// The first piece, after foresee(); false if there is none (then `piece` may be anything).
-  __device__ __forceinline__ bool first(const Params& p, Piece& piece) {
+  /// The first piece, after foresee(), `own` being the lengths of the CTA's request if it belongs to one;
+  /// false if there is none (then `piece` may be anything).
+  __device__ __forceinline__ bool first(const Params& p, const Lengths& own, Piece& piece) {
     if (p.per_request > 0) {
-      const std::int32_t index = cluster_ - piece.first_cluster;
-      piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
+      piece.rows = RowGroup(p, own, first_row_, row_count_);
       piece.end = piece.rows.groups;
-      piece.parts = min(p.per_request, (piece.end + p.cluster_size - 1) >> (31 - __clz(p.cluster_size)));
-      piece.from_start = index == 0;
-      return index < piece.parts;
+      piece.parts = min(p.per_request, piece.end);
+      return piece.part < piece.parts;
     }
     share_out(p);
     return begin_ < end_ && find(p, piece);
@@ -118,48 +124,70 @@ class Walk {
 
   /// The piece after `piece`, which was not the last.
   __device__ __forceinline__ void next(const Params& p, Piece& piece) {
-    const std::int32_t before = request_begin_ + piece.rows.groups;
+    const std::int32_t units = units_of(p, piece.rows);
+    if (p.part_groups > 0 && piece.part + 1 < units) {
+      enter(p, piece, piece.part + 1);
+      return;
+    }
     do {
       ++piece.request;
-      piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
+      piece.rows = RowGroup(p, Lengths(p.attention, piece.request), first_row_, row_count_);
     } while (piece.rows.groups == 0);
-    request_begin_ = before;
-    enter(p, piece);
+    request_begin_ += units;
+    enter(p, piece, 0);
   }
 
  private:
-  /// total_, and this cluster's begin_ .. end_.
+  /// What is laid end to end: parts, where they are fixed, or groups.
+  static __device__ __forceinline__ std::int32_t units_of(const Params& p, const RowGroup& rows) {
+    if (p.part_groups == 0) return rows.groups;
+    return min(kernels::latent::kMostFixedParts, (rows.groups + p.part_groups - 1) / p.part_groups);
+  }
+
+  /// total_, and this CTA's begin_ .. end_.
   __device__ __forceinline__ void share_out(const Params& p) {
     for (std::int32_t b = 0; b < p.attention.num_requests; b += 32) {
-      std::int32_t x = groups_of_lane(p, b);
-      total_ += scan_warp(x);
+      own_ = units_of_lane(p, b);
+      own_end_ = own_;
+      total_ += scan_warp(own_end_);
     }
-    // A cluster with less than a pass of work for each CTA costs more in the merge than it saves.
-    used_ = max(1, min(p.clusters, total_ / (p.cluster_size * 4)));
-    if (cluster_ >= used_ || total_ == 0) return;
-    begin_ = static_cast<std::int32_t>(std::int64_t{total_} * cluster_ / used_);
-    end_ = static_cast<std::int32_t>(std::int64_t{total_} * (cluster_ + 1) / used_);
+    // A CTA with less than a unit of the ring costs more in the merge than it saves.
+    used_ = max(1, min(p.clusters, p.part_groups > 0 ? total_ : total_ / 4));
+    if (cta_ >= used_ || total_ == 0) return;
+    each_ = total_ / used_;
+    rest_ = total_ - each_ * used_;
+    begin_ = begin_of(cta_);
+    end_ = begin_of(cta_ + 1);
   }
 
-  __device__ __forceinline__ std::int32_t groups_of_lane(const Params& p, std::int32_t b) const {
+  /// N c / C without 64 bits: C is at most a few hundred.
+  [[nodiscard]] __device__ __forceinline__ std::int32_t begin_of(std::int32_t cta) const {
+    return cta * each_ + cta * rest_ / used_;
+  }
+
+  __device__ __forceinline__ std::int32_t units_of_lane(const Params& p, std::int32_t b) const {
     const std::int32_t request = b + static_cast<std::int32_t>(threadIdx.x % 32);
-    return request < p.attention.num_requests ? RowGroup(p, request, first_row_, row_count_).groups : 0;
+    if (request >= p.attention.num_requests) return 0;
+    return units_of(p, RowGroup(p, Lengths(p.attention, request), first_row_, row_count_));
   }
 
-  /// The request that group begin_ belongs to.
+  /// The request that unit begin_ belongs to.
   __device__ __forceinline__ bool find(const Params& p, Piece& piece) {
     std::int32_t before = 0;
     for (std::int32_t b = 0; b < p.attention.num_requests; b += 32) {
-      const std::int32_t own = groups_of_lane(p, b);
-      std::int32_t end = own;
-      const std::int32_t sum = scan_warp(end);
-      const unsigned beyond = __ballot_sync(0xffffffffU, before + end > begin_);
+      std::int32_t sum = total_;
+      if (p.attention.num_requests > 32) {  // else the first scan was the whole one
+        own_ = units_of_lane(p, b);
+        own_end_ = own_;
+        sum = scan_warp(own_end_);
+      }
+      const unsigned beyond = __ballot_sync(0xffffffffU, before + own_end_ > begin_);
       if (beyond != 0) {
         const int lane = __ffs(static_cast<int>(beyond)) - 1;
         piece.request = b + lane;
-        request_begin_ = before + __shfl_sync(0xffffffffU, end - own, lane);
-        piece.rows = RowGroup(p, piece.request, first_row_, row_count_);
-        enter(p, piece);
+        request_begin_ = before + __shfl_sync(0xffffffffU, own_end_ - own_, lane);
+        piece.rows = RowGroup(p, Lengths(p.attention, piece.request), first_row_, row_count_);
+        enter(p, piece, begin_ - request_begin_);
         return true;
       }
       before += sum;
@@ -167,40 +195,65 @@ class Walk {
     return false;
   }
 
-  /// The cluster that group x belongs to: the largest c with N c / C <= x.
+  /// The CTA that unit x belongs to: the largest c with N c / C <= x.
   [[nodiscard]] __device__ __forceinline__ std::int32_t owner(std::int32_t x) const {
-    return static_cast<std::int32_t>(((std::int64_t{x} + 1) * used_ - 1) / total_);
+    std::int32_t cta = min(x / each_, used_ - 1);  // not too small, since begin_of(c) >= c each
+    while (begin_of(cta) > x) --cta;
+    return cta;
   }
 
-  __device__ __forceinline__ void enter(const Params& p, Piece& piece) const {
+  /// The piece that begins with unit `from` of the request.
+  __device__ __forceinline__ void enter(const Params& p, Piece& piece, std::int32_t from) const {
+    piece.stride = 1;
+    if (p.part_groups > 0) {
+      piece.parts = units_of(p, piece.rows);
+      piece.part = from;
+      piece.first = request_begin_;
+      const std::int32_t each = piece.rows.groups / piece.parts;
+      const std::int32_t longer = piece.rows.groups - each * piece.parts;  // so many have one more
+      piece.base = from * each + min(from, longer);
+      piece.end = piece.base + each + (from < longer ? 1 : 0);
+      piece.last = end_ <= request_begin_ + from + 1;
+      return;
+    }
     const std::int32_t request_end = request_begin_ + piece.rows.groups;
-    piece.base = max(begin_, request_begin_) - request_begin_ + rank_;
-    piece.stride = p.cluster_size;
+    piece.base = from;
     piece.end = min(end_, request_end) - request_begin_;
-    piece.first_cluster = owner(request_begin_);
-    piece.parts = owner(request_end - 1) - piece.first_cluster + 1;
-    piece.from_start = begin_ <= request_begin_;
+    piece.first = owner(request_begin_);
+    piece.parts = owner(request_end - 1) - piece.first + 1;
+    piece.part = cta_ - piece.first;
     piece.last = end_ <= request_end;
   }
 
-  std::int32_t row_count_, first_row_, cluster_, rank_;
-  std::int32_t total_ = 0, used_ = 1;  // groups of all requests; clusters that have some
-  std::int32_t begin_ = 0, end_ = 0;   // this cluster's
-  std::int32_t request_begin_ = 0;     // where the current request's groups begin
+  std::int32_t row_count_, first_row_, cta_;
+  std::int32_t total_ = 0, used_ = 1;  // units of all requests; CTAs that have some
+  std::int32_t each_ = 1, rest_ = 0;   // total_ = each_ used_ + rest_
+  std::int32_t begin_ = 0, end_ = 0;   // this CTA's
+  std::int32_t own_ = 0,
+               own_end_ = 0;        // units of the lane's request in the last scan, and their sum up to there
+  std::int32_t request_begin_ = 0;  // where the current request's units begin
 };
 
-/// Slot of part i of a piece's request.
-__device__ __forceinline__ std::int64_t slot_of(const Params& p, const Piece& piece, std::int32_t part) {
-  const std::int64_t cluster = std::int64_t{blockIdx.y} * p.clusters + piece.first_cluster + part;
-  return cluster * 2 + (part == 0 ? 1 : 0);
+/// Whether a CTA may end one request and begin another, so that it has two slots of the workspace.
+__device__ __forceinline__ bool even_shares(const Params& p) {
+  return p.per_request == 0 && p.part_groups == 0;
 }
 
-/// Where the parts of a piece's request, slices of one rank, count themselves.
-__device__ __forceinline__ std::int32_t counter_of(const Params& p, const Piece& piece, std::int32_t rank) {
-  const bool own = p.per_request > 0;
-  const std::int32_t per_group = own ? p.attention.num_requests : p.clusters;
-  const std::int32_t unit = own ? piece.request : piece.first_cluster;
-  return (static_cast<std::int32_t>(blockIdx.y) * per_group + unit) * p.cluster_size + rank;
+/// Slot of a part of a piece's request.
+__device__ __forceinline__ std::int32_t slot_of(const Params& p, const Piece& piece, std::int32_t part) {
+  const std::int32_t before = static_cast<std::int32_t>(blockIdx.y) * p.slots;
+  const std::int32_t at = piece.first + part;
+  return before + (even_shares(p) ? at * 2 + (part == 0 ? 1 : 0) : at);
+}
+
+/// Where the parts of a piece's request count themselves.
+__device__ __forceinline__ std::uint32_t* counter_of(const Params& p, const Piece& piece) {
+  const bool even = even_shares(p);
+  const std::int32_t per_group = even ? p.clusters : p.attention.num_requests;
+  const std::int32_t unit = even ? piece.first : piece.request;
+  return reinterpret_cast<std::uint32_t*>(p.counters) +
+         (static_cast<std::int32_t>(blockIdx.y) * per_group + unit) *
+             (p.may_wait ? kernels::latent::kCounterWords : 1);
 }
 
 /// Which positions a row sees, as bounds that cost four comparisons.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clusters of CTAs and the shared memory of their neighbours (sm_90). PTX ISA, "barrier.cluster", "mapa",
-// "st.async".
+// Clusters of CTAs and the shared memory of their neighbours (sm_90). PTX ISA, "barrier.cluster", "mapa".
 #pragma once
 
 #include <cstdint>
@@ -12,13 +11,6 @@ __device__ __forceinline__ std::uint32_t cluster_rank() {
   std::uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
-}
-
-/// %clusterid.x: this CTA's cluster in the grid's x direction.
-__device__ __forceinline__ std::uint32_t cluster_id() {
-  std::uint32_t id;
-  asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(id));
-  return id;
 }
 
 /// barrier.cluster.arrive.release: all threads of the warp together; what they wrote is visible after the
@@ -43,25 +35,6 @@ __device__ __forceinline__ std::uint32_t map_shared(std::uint32_t shared, std::u
   std::uint32_t mapped;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(shared), "r"(rank));
   return mapped;
-}
-
-/// st.async.v4: 16 bytes to another CTA, counted as 16 bytes by `barrier` of the same CTA. Both addresses
-/// come from map_shared.
-__device__ __forceinline__ void store_async(std::uint32_t mapped, std::uint32_t barrier, float x, float y,
-                                            float z, float w) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
-      "[%5];" ::"r"(mapped),
-      "f"(x), "f"(y), "f"(z), "f"(w), "r"(barrier)
-      : "memory");
-}
-
-/// st.async.v2: the same for 8 bytes.
-__device__ __forceinline__ void store_async(std::uint32_t mapped, std::uint32_t barrier, float x, float y) {
-  asm volatile(
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(mapped),
-      "f"(x), "f"(y), "r"(barrier)
-      : "memory");
 }
 
 }  // namespace mla::MLA_ARCH_NS::ptx

@@ -55,7 +55,7 @@ __device__ __forceinline__ bool mbarrier_try_wait(std::uint32_t barrier, std::ui
   return done != 0;
 }
 
-/// The same, for arrivals and st.async from other CTAs of the cluster.
+/// The same, for arrivals from other CTAs of the cluster.
 __device__ __forceinline__ bool mbarrier_try_wait_cluster(std::uint32_t barrier, std::uint32_t parity) {
   std::uint32_t done;
   asm volatile(
@@ -74,7 +74,7 @@ __device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, std::uint32
   }
 }
 
-/// The same, for arrivals and st.async from other CTAs of the cluster.
+/// The same, for arrivals from other CTAs of the cluster.
 __device__ __forceinline__ void mbarrier_wait_cluster(std::uint32_t barrier, std::uint32_t parity) {
   while (!mbarrier_try_wait_cluster(barrier, parity)) {
   }

@@ -17,6 +17,7 @@
 #include "verify/suite.hpp"
 #ifdef MLA_HAVE_CUDA
 #include "captured_graph.hpp"
+#include "two_streams.hpp"
 #endif
 
 namespace {
@@ -100,6 +101,26 @@ TEST_P(OnDevice, LongCases) {
   }
 }
 
+/// A request alone, and as first and last of a batch of other lengths, where the same bits were asked for.
+TEST_P(OnDevice, HasTheSameBitsInAnyBatchIfAskedTo) {
+  MLA_NEEDS_GPU();
+  if (!GetParam()->info().batch_invariant_option) GTEST_SKIP() << "it has no such option";
+  const Participant one = participant();
+  for (const char* text : {"decode latent h16 l512 r64 p128 v128 q1s3000_q1s77_q2s900_q1s0_q1s5k causal b64 "
+                           "q:bf16 out:f32 cache:bf16 invariant=yes",
+                           "decode latent h40 l512 r64 p128 v128 q3s1300_40q1s200 causal b16 q:f16 out:f16 "
+                           "cache:f16 invariant=yes",
+                           "decode latent h8 l256 r32 p64 v64 q1s600_q8s2k causal w512 sink4 b64 q:bf16 "
+                           "out:bf16 cache:bf16 invariant=yes"}) {
+    const Case shape = parse_case(text);
+    CaseRun run(shape);
+    const Verdict verdict = run.judge(*one.backend, one.machine);
+    EXPECT_EQ(verdict.outcome, Outcome::kPassed) << text << "\n  " << verdict.reason;
+    const OracleOutcome outcome = ask_oracle(get_oracle("batch"), {one.backend, one.machine, shape, 2});
+    EXPECT_EQ(outcome.outcome, Outcome::kPassed) << text << "\n  " << outcome.reason;
+  }
+}
+
 #ifdef MLA_HAVE_CUDA
 TEST_P(OnDevice, ReplaysACapturedGraphWithOtherLengths) {
   MLA_NEEDS_GPU();
@@ -112,6 +133,19 @@ TEST_P(OnDevice, ReplaysACapturedGraphWithOtherLengths) {
     ++replayed;
   }
   EXPECT_GT(replayed, 0);
+}
+
+TEST_P(OnDevice, TwoStreamsShareTheGpu) {
+  MLA_NEEDS_GPU();
+  const Participant one = participant();
+  for (const char* text :
+       {"decode latent h16 l512 r64 p128 v128 2q1s2k causal b64 q:bf16 out:bf16 cache:bf16",
+        "decode latent h32 l512 r64 p128 v128 q2s900_q1s3k_5q2s77 causal b64 q:bf16 "
+        "out:bf16 cache:bf16"}) {
+    const Case shape = parse_case(text);
+    if (!GetParam()->supports(shape.shape, one.machine.device)) continue;
+    EXPECT_EQ(mla::testing::run_on_two_streams(one, shape), "") << text;
+  }
 }
 #endif
 

@@ -88,31 +88,32 @@ TEST(SplitkvRing, FitsTheSharedMemory) {
 
 using kernels::latent::choose_small;
 using kernels::latent::Clusters;
-using kernels::latent::resident_clusters;
 
 Clusters latent(std::vector<std::int64_t> keys, std::int64_t row_groups = 1, std::int32_t splits = 0) {
   return choose_small({.keys = keys, .row_groups = row_groups, .splits = splits});
 }
 
 TEST(LatentClusters, OneRequestGetsAsManyAsItsKeysAreWorth) {
-  EXPECT_EQ(latent({1}), (Clusters{8, 1, 1}));
-  EXPECT_EQ(latent({1024}), (Clusters{8, 4, 4}));
-  EXPECT_EQ(latent({8192}), (Clusters{8, 8, 8}));
-  EXPECT_EQ(latent({131072}), (Clusters{8, 15, 15}));
+  EXPECT_EQ(latent({1}), (Clusters{1, 1, 1}));
+  EXPECT_EQ(latent({1024}), (Clusters{1, 32, 32}));
+  EXPECT_EQ(latent({4096}), (Clusters{1, 64, 64}));
+  EXPECT_EQ(latent({8192}), (Clusters{1, 128, 128}));
+  EXPECT_EQ(latent({131072}), (Clusters{1, 128, 128})) << "as many slices as parts";
 }
 
-TEST(LatentClusters, AlikeRequestsOwnTheLargestThatKeepTheGpuBusy) {
+TEST(LatentClusters, AlikeRequestsOwnCtasThatKeepTheGpuBusy) {
   const auto alike = [](std::size_t requests, std::int64_t keys, std::int64_t row_groups = 1) {
     return latent(std::vector<std::int64_t>(requests, keys), row_groups);
   };
-  EXPECT_EQ(alike(3, 32768), (Clusters{8, 15, 5}));
-  EXPECT_EQ(alike(8, 4096), (Clusters{4, 24, 3})) << "8 clusters of 8 are 64 CTAs";
-  EXPECT_EQ(alike(30, 4096), (Clusters{4, 30, 1}));
-  EXPECT_EQ(alike(32, 1024), (Clusters{2, 64, 2}));
+  EXPECT_EQ(alike(3, 32768), (Clusters{1, 132, 44}));
+  EXPECT_EQ(alike(8, 4096), (Clusters{1, 128, 16}));
+  EXPECT_EQ(alike(32, 1024), (Clusters{1, 128, 4}));
   EXPECT_EQ(alike(128, 4096), (Clusters{1, 128, 1}));
-  EXPECT_EQ(alike(16, 64), (Clusters{4, 16, 1})) << "no more than the keys are worth";
-  EXPECT_EQ(alike(1, 8192, 8), (Clusters{2, 8, 8})) << "row groups share the L2: more of the GPU";
-  EXPECT_EQ(alike(200, 4096), (Clusters{2, 66, 0})) << "more than there are multiprocessors";
+  EXPECT_EQ(alike(16, 32), (Clusters{1, 16, 1})) << "no more than the keys are worth";
+  EXPECT_EQ(alike(1, 8192, 4), (Clusters{1, 32, 32}));
+  EXPECT_EQ(alike(100, 4096), (Clusters{1, 100, 1})) << "enough to draw all that the memory gives";
+  EXPECT_EQ(alike(70, 4096), (Clusters{1, 132, 0})) << "62 multiprocessors would be idle";
+  EXPECT_EQ(alike(200, 4096), (Clusters{1, 132, 0})) << "more than there are multiprocessors";
   EXPECT_EQ(latent({100, 9000}).per_request, 0) << "not alike";
 }
 
@@ -121,9 +122,10 @@ TEST(LatentClusters, AreOneWave) {
     for (const std::int64_t row_groups : {1, 2, 3, 4, 8, 16, 64, 132}) {
       const Clusters c =
           latent(std::vector<std::int64_t>(static_cast<std::size_t>(requests), 4096), row_groups);
-      EXPECT_LE(c.count * row_groups, resident_clusters(c.size, 132)) << requests << " " << row_groups;
+      EXPECT_EQ(c.size, 1);
+      EXPECT_LE(c.count * row_groups, 132) << requests << " " << row_groups;
       EXPECT_GE(c.count, 1);
-      EXPECT_LE(c.count * row_groups * c.size, kernels::latent::kCountersPerPlan);
+      EXPECT_LE(c.count * row_groups * kernels::latent::kCounterWords, kernels::latent::kCountersPerPlan);
     }
   }
   EXPECT_EQ(latent({5000}, 1000), (Clusters{1, 1, 0})) << "more row groups than fit: a CTA each";
@@ -131,9 +133,37 @@ TEST(LatentClusters, AreOneWave) {
 
 TEST(LatentClusters, TakeTheCallersSplits) {
   EXPECT_EQ(latent({5000, 3}, 1, 1), (Clusters{1, 2, 1}));
-  EXPECT_EQ(latent({5000, 3}, 1, 8), (Clusters{8, 2, 1}));
-  EXPECT_EQ(latent({5000}, 1, 132), (Clusters{8, 17, 17})) << "whole clusters: 136";
-  EXPECT_EQ(latent(std::vector<std::int64_t>(400, 64), 4, 64), (Clusters{8, 400, 1})) << "too many to count";
+  EXPECT_EQ(latent({5000, 3}, 1, 8), (Clusters{1, 16, 8}));
+  EXPECT_EQ(latent({5000}, 1, 132), (Clusters{1, 132, 132}));
+  EXPECT_EQ(latent({5000}, 1, 100000), (Clusters{1, 512, 512})) << "as many as can be counted";
+  EXPECT_EQ(latent(std::vector<std::int64_t>(400, 64), 4, 64), (Clusters{1, 400, 1})) << "too many to count";
+}
+
+TEST(LatentTile, IsAsWideAsTheRowsUnlessKeysAreFew) {
+  using kernels::latent::small_rows;
+  const std::vector<std::int64_t> many(128, 4096);
+  const std::vector<std::int64_t> some(8, 4096);
+  const std::vector<std::int64_t> few{8192};
+  EXPECT_EQ(small_rows(many, 16), 16);
+  EXPECT_EQ(small_rows(few, 32), 16);
+  EXPECT_EQ(small_rows(some, 32), 32);
+  EXPECT_EQ(small_rows(few, 64), 32);
+}
+
+TEST(LatentInvariant, PartsDependOnEachLengthAlone) {
+  using kernels::latent::choose_invariant;
+  using kernels::latent::fixed_parts;
+  const auto parts = [](std::vector<std::int64_t> keys) { return fixed_parts(keys); };
+  EXPECT_EQ(parts({1}), 1);
+  EXPECT_EQ(parts({256}), 1);
+  EXPECT_EQ(parts({257}), 2);
+  EXPECT_EQ(parts({1 << 20}), 128) << "no more";
+  EXPECT_EQ(parts({257, 1, 8192}), 2 + 1 + 32);
+  const std::vector<std::int64_t> many(128, 4096);
+  EXPECT_EQ(choose_invariant({.keys = many}), (Clusters{1, 132, 0}));
+  EXPECT_EQ(choose_invariant({.keys = many, .row_groups = 4}), (Clusters{1, 33, 0}));
+  const std::vector<std::int64_t> one{8192};
+  EXPECT_EQ(choose_invariant({.keys = one}), (Clusters{1, 32, 0})) << "a CTA a part";
 }
 
 using kernels::latent::choose_large;

@@ -35,10 +35,13 @@ class DeviceGraph {
     cudaGraphExecDestroy(executable_);
     cudaStreamDestroy(stream_);
   }
+  /// Enqueues it once more, on its own stream.
+  void start() { check_cuda(cudaGraphLaunch(executable_, stream_), "launch"); }
+  void wait() { check_cuda(cudaStreamSynchronize(stream_), "replay"); }
   /// Runs it once and waits.
   void replay() {
-    check_cuda(cudaGraphLaunch(executable_, stream_), "launch");
-    check_cuda(cudaStreamSynchronize(stream_), "replay");
+    start();
+    wait();
   }
 
  private:

@@ -48,19 +48,24 @@ struct RoundingProfile {
 
 /// Facts about a backend that do not depend on the shape.
 struct BackendInfo {
-  std::string_view name;            ///< "cpu-absorbed", "cuda-splitkv"
-  std::string_view summary;         ///< one line: the idea
-  std::string_view strategy;        ///< "expanded", "absorbed"
-  bool on_device = false;           ///< tensors live in device memory
-  std::vector<std::int32_t> edges;  ///< tile and split sizes whose multiples are worth testing (+-1)
-  bool batch_invariant = false;     ///< same bits for a request alone or in any batch
-  bool oracle = false;              ///< made to check the others and not to be fast: chosen last
+  std::string_view name;                ///< "cpu-absorbed", "cuda-splitkv"
+  std::string_view summary;             ///< one line: the idea
+  std::string_view strategy;            ///< "expanded", "absorbed"
+  bool on_device = false;               ///< tensors live in device memory
+  std::vector<std::int32_t> edges;      ///< tile and split sizes whose multiples are worth testing (+-1)
+  bool batch_invariant = false;         ///< same bits for a request alone or in any batch
+  bool batch_invariant_option = false;  ///< the same with PlanOptions::batch_invariant
+  bool oracle = false;                  ///< made to check the others and not to be fast: chosen last
 };
 
 /// Choices a caller may force; 0 or empty means the backend decides.
 struct PlanOptions {
   std::int32_t num_splits = 0;  ///< parts the keys of a request are cut into
   std::int32_t threads = 0;     ///< CPU backends: worker threads; 0: all
+  /// The same bits for a request alone or in any batch, at some cost. Only for backends whose info() says
+  /// batch_invariant (they ignore it) or batch_invariant_option (there plan() throws kUnsupported where it
+  /// cannot).
+  bool batch_invariant = false;
 };
 
 /// Everything that depends on the batch's sizes, made once a step and reused by every layer. The shape's

@@ -113,6 +113,8 @@ constexpr Word kWords[] = {
      [](Case& c, std::string_view t) { c.far_rows = switch_of("far_rows", t); }},
     {"lse", [](const Case& c) { return yes_no(c.lse); },
      [](Case& c, std::string_view t) { c.lse = switch_of("lse", t); }},
+    {"invariant", [](const Case& c) { return yes_no(c.batch_invariant); },
+     [](Case& c, std::string_view t) { c.batch_invariant = switch_of("invariant", t); }},
     {"splits", [](const Case& c) { return fmt::format("{}", c.num_splits); },
      [](Case& c, std::string_view t) { c.num_splits = number_of<std::int32_t>("splits", t); }},
     {"seed", [](const Case& c) { return fmt::format("{}", c.seed); },

@@ -58,6 +58,7 @@ struct Case {
   std::int64_t first_block = 0;    ///< lowest physical block id: large ones pass 2^31 elements
   bool far_rows = false;           ///< tokens of q and out lie 2^30 elements apart: offsets pass 2^31
   bool lse = true;                 ///< ask for the LSE
+  bool batch_invariant = false;    ///< ask for the same bits in any batch (PlanOptions)
   std::int32_t num_splits = 0;     ///< forced number of splits, 0: the backend decides
   std::uint64_t seed = 1;
   friend bool operator==(const Case&, const Case&) = default;

@@ -146,7 +146,7 @@ OracleOutcome oracle_batch(const OracleSubject& subject) {
                       last ? many.lse.end() : many.lse.begin() + static_cast<std::ptrdiff_t>(rows));
     }
     const char* place = last ? "last" : "first";
-    if (subject.backend->info().batch_invariant) {
+    if (subject.backend->info().batch_invariant || subject.base.batch_invariant) {
       const OracleOutcome outcome =
           same(one, part, alone,
                fmt::format("alone and as {} of a batch differ, though it claims invariance", place));

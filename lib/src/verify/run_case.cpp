@@ -120,6 +120,11 @@ Execution execute(const Backend& backend, Stage& stage, const Problem& problem, 
   const AttentionShape& shape = planned != nullptr ? *planned : problem.shape();
   const Support support = backend.supports(shape, device);
   if (!support) throw Error(ErrorCode::kUnsupported, support.why);
+  const BackendInfo& info = backend.info();
+  if (options.batch_invariant && !info.batch_invariant && !info.batch_invariant_option) {
+    throw Error(ErrorCode::kUnsupported,
+                fmt::format("{} has no way to the same bits in any batch", info.name));
+  }
   Execution run;
   try {
     const std::unique_ptr<Plan> plan = backend.plan(shape, device, options);
@@ -163,6 +168,7 @@ Verdict CaseRun::judge(const Backend& backend, const Machine& machine) {
   verdict.backend = backend.info().name;
   PlanOptions options;
   options.num_splits = verdict.c.num_splits;
+  options.batch_invariant = verdict.c.batch_invariant;
   Execution run;
   try {
     Stage stage(problem_, *machine.memory);
