@@ -18,25 +18,25 @@ namespace mla::MLA_ARCH_NS::latent::large {
 inline constexpr float kLn2 = 0.693147180559945309F;
 
 /// Writes a unit's channels of this thread's two rows, the first being `first_row` of the request.
-template <class Config>
-__device__ __forceinline__ void store_unit(const Values<Config>& m, const Segment& s, std::int32_t first_row,
-                                           int unit) {
+template <class Config, int kGroup>
+__device__ __forceinline__ void store_unit(const Values<Config, kGroup>& m, const Segment& s,
+                                           std::int32_t first_row, int unit) {
   const kernels::AttentionParams& a = m.p.attention;
-  const auto t = static_cast<int>(m.lane() % 4);
+  const auto t = static_cast<int>(m.place.lane() % 4);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const std::int32_t row = first_row + 8 * h;
     const bool exists = row < s.r.queries * a.num_heads;
     const std::int32_t query = m.p.by_heads.quotient(row);
     const std::int64_t at = (s.r.first_token + query) * a.out.stride_token +
-                            (row - query * a.num_heads) * a.out.stride_head + m.half * kHalf + unit * 128;
+                            (row - query * a.num_heads) * a.out.stride_head + kGroup * kHalf + unit * 128;
     if (a.out.dtype == DType::kF32) {
       auto* const out = static_cast<float*>(a.out.data) + at;
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         if (exists) {
           *reinterpret_cast<float2*>(out + 8 * i + 2 * t) =
-              make_float2(m.out[unit][4 * i + 2 * h], m.out[unit][4 * i + 2 * h + 1]);
+              make_float2(m.out[64 * unit + 4 * i + 2 * h], m.out[64 * unit + 4 * i + 2 * h + 1]);
         }
       }
       continue;
@@ -49,7 +49,7 @@ __device__ __forceinline__ void store_unit(const Values<Config>& m, const Segmen
       std::uint32_t x[4];
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
-        const float* const pair = &m.out[unit][4 * (4 * g + k) + 2 * h];
+        const float* const pair = &m.out[64 * unit + 4 * (4 * g + k) + 2 * h];
         x[k] = a.out.dtype == DType::kBF16 ? ptx::pack<__nv_bfloat16>(pair[0], pair[1])
                                            : ptx::pack<__half>(pair[0], pair[1]);
       }
@@ -72,48 +72,51 @@ __device__ __forceinline__ void store_unit(const Values<Config>& m, const Segmen
 
 /// The parts of a cut unit: this one's is written, and whoever arrives last adds them up. False: somebody
 /// else will.
-template <class Config>
-__device__ __forceinline__ bool merge_parts(Values<Config>& m, const Segment& s) {
+template <class Config, int kGroup>
+__device__ __forceinline__ bool merge_parts(Values<Config, kGroup>& m, const Segment& s) {
   const Call& p = m.p;
   const Range& range = m.control.range.range;
   const std::int32_t first = range_of(range.total, range.count, s.origin) + range.base;
   const std::int32_t parts =
       range_of(range.total, range.count, s.origin + s.r.blocks - 1) + range.base - first + 1;
+  const int rank = Config::rank();
+  const auto row = static_cast<std::int32_t>(m.place.row()),
+             thread = static_cast<std::int32_t>(m.place.thread);
   // A range may end one unit and begin another: slots 2 c and 2 c + 1.
-  const auto slot = [&](std::int32_t part) { return 2 * (first + part) + (part == 0 ? 1 : 0); };
-  const auto partial = [&](std::int32_t part) {
-    const std::int32_t index = (slot(part) * Config::kTiles + m.rank) * 2 + m.half;
-    return reinterpret_cast<float4*>(p.partials) +
-           (index * (64 * kHalf / 4) + static_cast<std::int32_t>(m.thread()));
+  const auto slot = [first](std::int32_t part) { return 2 * (first + part) + (part == 0 ? 1 : 0); };
+  const auto partial = [slot, rank, thread, base = p.partials](std::int32_t part) {
+    const std::int32_t index = (slot(part) * Config::kTiles + rank) * 2 + kGroup;
+    return reinterpret_cast<float4*>(base) + (index * (64 * kHalf / 4) + thread);
   };
-  const auto sums = [&](std::int32_t part) {  // both halves write the same there
-    return p.sums + ((slot(part) * Config::kTiles + m.rank) * 64 + m.row());
+  const auto sums = [slot, rank, row, base = p.sums](std::int32_t part) {  // both halves write the same there
+    return base + ((slot(part) * Config::kTiles + rank) * 64 + row);
   };
   {
     const std::int32_t mine = static_cast<std::int32_t>(blockIdx.x / Config::kTiles) - first;
     float4* const to = partial(mine);
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
-      const float* const x = &m.out[i / 16][4 * (i % 16)];
+      const float* const x = &m.out[4 * i];
       __stcg(to + i * 128, make_float4(x[0], x[1], x[2], x[3]));
     }
-    if (m.lane() % 4 == 0) {
+    if (m.place.lane() % 4 == 0) {
 #pragma unroll
       for (int h = 0; h < 2; ++h) __stcg(sums(mine) + 8 * h, make_float2(m.top[h], m.sum[h]));
     }
   }
   __threadfence();
-  m.sync();
-  if (m.thread() == 0) {
+  group_sync<kGroup>();
+  if (m.place.thread == 0) {
     std::int32_t* const arrived =
         p.counters +
-        ((p.per_request > 0 ? range.base / p.per_request : first) * Config::kTiles + m.rank) * 2 + m.half;
+        ((p.per_request > 0 ? range.base / p.per_request : first) * Config::kTiles + Config::rank()) * 2 +
+        kGroup;
     const bool last = ptx::atomic_add_acq_rel(arrived, 1) == parts - 1;
     if (last) *arrived = 0;
-    m.control.last_arrival[m.half] = last ? 1 : 0;
+    m.control.last_arrival[kGroup] = last ? 1 : 0;
   }
-  m.sync();
-  if (m.control.last_arrival[m.half] == 0) return false;
+  group_sync<kGroup>();
+  if (m.control.last_arrival[kGroup] == 0) return false;
   __threadfence();
   float top[2] = {kLowest, kLowest};
   for (std::int32_t i = 0; i < parts; ++i) {
@@ -121,7 +124,7 @@ __device__ __forceinline__ bool merge_parts(Values<Config>& m, const Segment& s)
     for (int h = 0; h < 2; ++h) top[h] = fmaxf(top[h], __ldcg(sums(i) + 8 * h).x);
   }
 #pragma unroll
-  for (int i = 0; i < 64; ++i) m.out[0][i] = m.out[1][i] = 0.0F;
+  for (int i = 0; i < 128; ++i) m.out[i] = 0.0F;
   m.sum[0] = m.sum[1] = 0.0F;
 #pragma unroll 1
   for (std::int32_t i = 0; i < parts; ++i) {
@@ -136,7 +139,7 @@ __device__ __forceinline__ bool merge_parts(Values<Config>& m, const Segment& s)
 #pragma unroll
     for (int k = 0; k < 32; ++k) {
       const float4 x = __ldcg(from + k * 128);
-      float* const to = &m.out[k / 16][4 * (k % 16)];
+      float* const to = &m.out[4 * k];
       to[0] += factor[0] * x.x;
       to[1] += factor[0] * x.y;
       to[2] += factor[1] * x.z;
@@ -149,23 +152,21 @@ __device__ __forceinline__ bool merge_parts(Values<Config>& m, const Segment& s)
 }
 
 /// The end of a segment. All threads of the warpgroup.
-template <class Config>
-__device__ __forceinline__ void finish_segment(Values<Config>& m, const Segment& s) {
+template <class Config, int kGroup>
+__device__ __forceinline__ void finish_segment(Values<Config, kGroup>& m, const Segment& s) {
   const kernels::AttentionParams& a = m.p.attention;
   if (!s.whole() && !merge_parts(m, s)) return;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float factor = m.sum[h] == 0.0F ? 0.0F : 1.0F / m.sum[h];
 #pragma unroll
-    for (int i = 0; i < 32; ++i) {
-      m.out[0][i / 2 * 4 + 2 * h + i % 2] *= factor;
-      m.out[1][i / 2 * 4 + 2 * h + i % 2] *= factor;
-    }
+    for (int i = 0; i < 64; ++i) m.out[i / 2 * 4 + 2 * h + i % 2] *= factor;
   }
-  const std::int32_t first_row = s.group * Config::kRows + m.rank * 64 + m.row();
+  const std::int32_t first_row =
+      s.group * Config::kRows + Config::rank() * 64 + static_cast<std::int32_t>(m.place.row());
   store_unit(m, s, first_row, 0);
   store_unit(m, s, first_row, 1);
-  if (m.half == 0 && a.lse != nullptr && m.lane() % 4 == 0) {
+  if (kGroup == 0 && a.lse != nullptr && m.place.lane() % 4 == 0) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const std::int32_t row = first_row + 8 * h;

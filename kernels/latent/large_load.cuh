@@ -32,7 +32,6 @@ struct KeyLoader {
   const Maps& maps;
   Control& control;
   const std::uint32_t shared;
-  const int rank;
   const std::uint64_t policy = ptx::evict_first_policy();
   std::int32_t page = -1, offset = 0;  // of the box that this lane looks up for the warp
 
@@ -70,43 +69,48 @@ struct KeyLoader {
     }
   }
 
-  /// Waits until 32 keys of a slot may be written over.
-  __device__ __forceinline__ void wait_empty(int slot, int half, std::uint32_t parity) const {
+  /// Waits until part `part` of a slot may be written over, and expects `keys` rows in it.
+  __device__ __forceinline__ void open_part(int slot, int part, std::uint32_t parity,
+                                            std::uint32_t keys) const {
     if (lane() == 0) {
       if constexpr (Config::kTiles == 1) {
-        ptx::mbarrier_wait(ptx::smem(&control.empty[slot][half]), parity);
+        ptx::mbarrier_wait(ptx::smem(&control.empty[slot][part]), parity);
       } else {
-        ptx::mbarrier_wait_cluster(ptx::smem(&control.empty[slot][half]), parity);
+        ptx::mbarrier_wait_cluster(ptx::smem(&control.empty[slot][part]), parity);
       }
+      ptx::mbarrier_arrive_expect(ptx::smem(&control.full[slot][part]),
+                                  keys * ((kHalf + (part == 0 ? 0 : kRope)) * 2));
     }
     __syncwarp();
   }
 
-  /// Boxes begin .. end - 1 of the block whose boxes start at lane `turn`, those that are this CTA's to load,
-  /// to all CTAs of the cluster.
+  /// The boxes of the block whose boxes start at lane `turn`, those that are this CTA's to load, to all CTAs
+  /// of the cluster.
   template <class Issue>
-  __device__ __forceinline__ void load(int turn, int begin, int end, const Issue& issue) const {
+  __device__ __forceinline__ void load(int turn, int boxes, const Issue& issue) const {
 #pragma unroll 1
-    for (int x = begin + (Config::kTiles == 1 ? 0 : rank); x < end; x += Config::kTiles) {
+    for (int x = Config::rank(); x < boxes; x += Config::kTiles) {
       const std::int32_t at_page = __shfl_sync(kAllLanes, page, turn + x);
       const std::int32_t at_offset = __shfl_sync(kAllLanes, offset, turn + x);
       if (lane() == 0 && at_page >= 0) issue(static_cast<std::uint32_t>(x * p.box), at_offset, at_page);
       __syncwarp();
     }
   }
-  __device__ __forceinline__ void load_latent(int turn, int begin, int end, std::uint32_t tile,
+  __device__ __forceinline__ void load_latent(int turn, int boxes, int half, std::uint32_t tile,
                                               std::uint32_t full) const {
-    load(turn, begin, end, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
-      const std::uint32_t to = tile + row * (kLatent * 2);
+    load(turn, boxes, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
+      const std::uint32_t to = tile + static_cast<std::uint32_t>(half) * kHalfBytes + row * (kHalf * 2);
       if constexpr (Config::kTiles == 1) {
-        ptx::tma_load(to, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, policy);
+        ptx::tma_load(to, &maps.latent, full, 0, 0, half * (kHalf / 64), at_offset / 8, at_page, policy);
       } else {
-        ptx::tma_load_multicast(to, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, kAllCtas, policy);
+        ptx::tma_load_multicast(to, &maps.latent, full, 0, 0, half * (kHalf / 64), at_offset / 8, at_page,
+                                kAllCtas, policy);
       }
     });
   }
-  __device__ __forceinline__ void load_rope(int turn, int end, std::uint32_t tile, std::uint32_t full) const {
-    load(turn, 0, end, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
+  __device__ __forceinline__ void load_rope(int turn, int boxes, std::uint32_t tile,
+                                            std::uint32_t full) const {
+    load(turn, boxes, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
       const std::uint32_t to = tile + kRopeAt + row * (kRope * 2);
       if constexpr (Config::kTiles == 1) {
         ptx::tma_load(to, &maps.rope, full, 0, at_offset, at_page, policy);
@@ -130,17 +134,15 @@ struct KeyLoader {
         const int turn = i * boxes % 32;
         if (turn == 0) look_up(s, walk.request, s.first + i, boxes);
         const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
-        const std::uint32_t full = ptx::smem(&control.full[slot]);
+        const auto keys = static_cast<std::uint32_t>(__popc(wanted) * p.box);
         const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
-        wait_empty(slot, 0, parity);
-        if (lane() == 0) {
-          ptx::mbarrier_arrive_expect(full,
-                                      static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kSlotBytes / 64));
+#pragma unroll 1
+        for (int part = 0; part < 2; ++part) {
+          const std::uint32_t full = ptx::smem(&control.full[slot][part]);
+          open_part(slot, part, parity, keys);
+          load_latent(turn, boxes, slot ^ part, tile, full);
+          if (part == 1) load_rope(turn, boxes, tile, full);  // where the weights were
         }
-        load_latent(turn, 0, boxes / 2, tile, full);
-        wait_empty(slot, 1, parity);
-        load_latent(turn, boxes / 2, boxes, tile, full);
-        load_rope(turn, boxes, tile, full);  // where the weights of all keys were
         if (++slot == kSlots) {
           slot = 0;
           parity ^= 1;
@@ -153,14 +155,14 @@ struct KeyLoader {
 /// Fetches the query rows of every segment; `warps` warps, this one being `warp`. Rows past the request's
 /// arrive as zeros.
 template <class Config>
-__device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank,
-                                             int warp, int warps) {
+__device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int warp,
+                                             int warps) {
   const auto lane = static_cast<std::uint32_t>(threadIdx.x) % 32;
   const kernels::TensorParams& q = p.attention.q;
   const auto* const data = static_cast<const typename Config::Element*>(q.data);
   std::uint32_t parity = 1;
   for (Walk walk(p, control.range.range, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
-    const std::int32_t first = walk.group * Config::kRows + rank * 64;
+    const std::int32_t first = walk.group * Config::kRows + Config::rank() * 64;
     const std::int32_t rows = walk.queries * p.attention.num_heads - first;
     const auto copy = [&](std::uint32_t to, std::uint32_t row, std::uint32_t channel) {
       const bool exists = static_cast<std::int32_t>(row) < rows;

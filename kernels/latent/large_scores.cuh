@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large work of cuda-latent: the warpgroup that makes scores and weights. See large.cuh for the picture.
+// Large work of cuda-latent: scores and weights of a block, by the warpgroup that owns its slot. See large.cuh
+// for the picture.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include "ptx/async_fence.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/convert.cuh"
+#include "ptx/lane.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/store.cuh"
@@ -22,30 +24,70 @@ inline constexpr float kLowest = -1e30F;
 /// weights up to 2^8 are as exact as weights up to 1.
 inline constexpr float kSlack = 8.0F;
 
-/// Named barriers: 1 for the scores' warpgroup, 2 and 3 for those of the values.
-inline constexpr int kScoresBarrier = 1;
+/// Where a thread of a warpgroup stands in a tile of 64 rows.
+struct Place {
+  /// Read for every role anew: what is derived from it before the roles part would be spilled.
+  const std::uint32_t thread = ptx::thread_of_cta() % 128;
 
-template <class Config>
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t lane() const { return thread % 32; }
+  /// First of the thread's two rows; the other is 8 further down.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t row() const { return thread / 32 * 16 + lane() / 4; }
+};
+/// All threads of warpgroup kGroup, 0 or 1, of the two that compute.
+template <int kGroup>
+__device__ __forceinline__ void group_sync() {
+  ptx::bar_sync<1 + kGroup, 128>();
+}
+/// Both of them.
+__device__ __forceinline__ void both_groups_sync() {
+  ptx::bar_sync<3, 256>();
+}
+
+/// What the values so far, of a row with maximum `from`, must be multiplied with. Infinite maxima may be equal.
+__device__ __forceinline__ float rescale_factor(float from, float to) {
+  return from == to ? 1.0F : ptx::ex2(from - to);
+}
+
+template <class Config, int kGroup>
 struct Scores {
   using Element = typename Config::Element;
 
   const Call& p;
   Control& control;
   const std::uint32_t shared;
-  const int rank;
+  const Place place;
   float score[32];  // [64 rows, 64 keys]
-  float top[2];     // of rows lane / 4 and + 8: maximum (times scale * log2 e) that the weights refer to
-  float sum[2];     // this thread's share of the sum of weights
+  float top[2];     // of rows place.row() and + 8: maximum (times scale * log2 e) that `sum` refers to
+  float sum[2];     // this thread's share of the sum of this warpgroup's weights
 
-  static __device__ __forceinline__ std::uint32_t lane() { return threadIdx.x % 32; }
-  /// First of this thread's two rows in the tile.
-  static __device__ __forceinline__ std::uint32_t row() { return threadIdx.x % 128 / 32 * 16 + lane() / 4; }
+  __device__ __forceinline__ Scores(const Call& call, Control& c, std::uint32_t at, Place where)
+      : p(call), control(c), shared(at), place(where) {}
 
-  __device__ __forceinline__ void multiply(std::uint32_t slot) {
+  __device__ __forceinline__ std::uint32_t tile() const { return shared + kGroup * kSlotBytes; }
+
+  __device__ __forceinline__ void start() {
+    top[0] = top[1] = kLowest;
+    sum[0] = sum[1] = 0.0F;
+  }
+
+  /// Scores of the block in the slot. Both halves are waited for one after the other.
+  __device__ __forceinline__ void multiply(std::uint32_t parity) {
+    ptx::mbarrier_wait(ptx::smem(&control.full[kGroup][0]), parity);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int s = 0; s < (kLatent + kRope) / 16; ++s) {
-      ptx::wgmma_m64n64<Element>(score, query_operand(shared + kQueryAt, s), key_operand(slot, s), s > 0);
+    for (int s = 16 * kGroup; s < 16 * kGroup + 16; ++s) {
+      ptx::wgmma_m64n64<Element>(score, query_operand(shared + kQueryAt, s), key_operand(tile(), s),
+                                 s > 16 * kGroup);
+    }
+    ptx::mbarrier_wait(ptx::smem(&control.full[kGroup][1]), parity);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int s = 16 - 16 * kGroup; s < 32 - 16 * kGroup; ++s) {
+      ptx::wgmma_m64n64<Element>(score, query_operand(shared + kQueryAt, s), key_operand(tile(), s));
+    }
+#pragma unroll
+    for (int s = kLatent / 16; s < (kLatent + kRope) / 16; ++s) {
+      ptx::wgmma_m64n64<Element>(score, query_operand(shared + kQueryAt, s), key_operand(tile(), s));
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
@@ -58,13 +100,14 @@ struct Scores {
     const std::int32_t rows = s.r.queries * a.num_heads;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const std::int32_t r = s.group * Config::kRows + rank * 64 + static_cast<std::int32_t>(row()) + 8 * h;
+      const std::int32_t r =
+          s.group * Config::kRows + Config::rank() * 64 + static_cast<std::int32_t>(place.row()) + 8 * h;
       std::int32_t last = -1, first = 0;  // the rule of kernels/common/visible.cuh
       if (r < rows) {
         last = a.causal ? s.r.keys - s.r.queries + p.by_heads.quotient(r) : s.r.keys - 1;
         if (a.causal && a.window > 0) first = last - a.window + 1;
       }
-      const std::int32_t mine = position + static_cast<std::int32_t>(lane() % 4) * 2;
+      const std::int32_t mine = position + static_cast<std::int32_t>(place.lane() % 4) * 2;
 #pragma unroll
       for (int i = 0; i < 16; ++i) {
         const std::int32_t key = mine + i / 2 * 8 + i % 2;
@@ -75,102 +118,54 @@ struct Scores {
     }
   }
 
-  /// score -> weights in the slot's rotary part, in two halves so that the values can start on the first.
-  __device__ __forceinline__ void weigh(int slot, bool last) {
-    const std::uint32_t to =
-        shared + static_cast<std::uint32_t>(slot) * kSlotBytes + kRopeAt + row() * 128 + lane() % 4 * 4;
+  /// score -> weights, relative to a maximum that is `before` or, if it has grown enough, a new one.
+  __device__ __forceinline__ void weigh(const float (&before)[2]) {
+    float most[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      float most = score[2 * h];
+      most[h] = fmaxf(score[2 * h], score[2 * h + 1]);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) most = fmaxf(most, fmaxf(score[4 * i + 2 * h], score[4 * i + 2 * h + 1]));
-      most = fmaxf(most, __shfl_xor_sync(kEveryLane, most, 1));
-      most = fmaxf(most, __shfl_xor_sync(kEveryLane, most, 2));
-      most *= p.scale_log2;
-      float factor = 1.0F;
-      if (most > top[h] + kSlack) {
-        factor = ptx::ex2(top[h] - most);
-        top[h] = most;
-        sum[h] *= factor;
-      }
-      if (lane() % 4 == 0) control.factor[slot][row() + 8 * static_cast<std::uint32_t>(h)] = factor;
+      for (int i = 1; i < 8; ++i)
+        most[h] = fmaxf(most[h], fmaxf(score[4 * i + 2 * h], score[4 * i + 2 * h + 1]));
     }
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
+    for (int d = 1; d < 4; d *= 2) {
 #pragma unroll
-      for (int i = 16 * half; i < 16 * half + 16; ++i) {
-        score[i] = ptx::ex2(fmaf(score[i], p.scale_log2, -top[i / 2 % 2]));
-      }
-      if (half == 0) ptx::bar_sync<kScoresBarrier, 128>();  // all four warps have read the rotary part
-#pragma unroll
-      for (int i = 4 * half; i < 4 * half + 4; ++i) {
-        const std::uint32_t piece = (static_cast<std::uint32_t>(i) ^ (lane() / 4)) << 4;
-        ptx::store_shared(to + piece, ptx::pack<Element>(score[4 * i], score[4 * i + 1]));
-        ptx::store_shared(to + 8 * 128 + piece, ptx::pack<Element>(score[4 * i + 2], score[4 * i + 3]));
-      }
-      if (half == 1 && last) finish(slot);
-      ptx::fence_async_shared();
-      __syncwarp();
-      if (lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.weights_full[slot][half]));
+      for (int h = 0; h < 2; ++h) most[h] = fmaxf(most[h], __shfl_xor_sync(kEveryLane, most[h], d));
     }
-    add_weights();
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      most[h] *= p.scale_log2;
+      const float now = most[h] > before[h] + kSlack ? most[h] : before[h];
+      sum[h] *= rescale_factor(top[h], now);
+      top[h] = now;
+    }
+#pragma unroll
+    for (int i = 0; i < 32; ++i) score[i] = ptx::ex2(fmaf(score[i], p.scale_log2, -top[i / 2 % 2]));
   }
 
-  __device__ __forceinline__ void add_weights() {
+  /// The weights into the slot's rotary part, for both warpgroups.
+  __device__ __forceinline__ void publish() {
+    group_sync<kGroup>();  // all four warps have read the rotary part
+    const std::uint32_t to = tile() + kRopeAt + place.row() * 128 + place.lane() % 4 * 4;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      const std::uint32_t piece = (static_cast<std::uint32_t>(i) ^ (place.lane() / 4)) << 4;
+      ptx::store_shared(to + piece, ptx::pack<Element>(score[4 * i], score[4 * i + 1]));
+      ptx::store_shared(to + 8 * 128 + piece, ptx::pack<Element>(score[4 * i + 2], score[4 * i + 3]));
+    }
+    if (place.lane() % 4 == 0) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        control.top[kGroup][place.row() + 8 * static_cast<std::uint32_t>(h)] = top[h];
+    }
+    ptx::fence_async_shared();
+    __syncwarp();
+    if (place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.weights[kGroup]));
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       sum[0] += score[4 * i] + score[4 * i + 1];
       sum[1] += score[4 * i + 2] + score[4 * i + 3];
-    }
-  }
-
-  /// Behind the last block of a segment: maximum and sum for the values' warpgroups.
-  __device__ __forceinline__ void finish(int slot) {
-    const float before[2] = {sum[0], sum[1]};
-    add_weights();
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float all = sum[h];
-      all += __shfl_xor_sync(kEveryLane, all, 1);
-      all += __shfl_xor_sync(kEveryLane, all, 2);
-      sum[h] = before[h];
-      if (lane() % 4 == 0) {
-        control.top[slot][row() + 8 * static_cast<std::uint32_t>(h)] = top[h];
-        control.sum[slot][row() + 8 * static_cast<std::uint32_t>(h)] = all;
-      }
-    }
-  }
-
-  /// Segment by segment, block by block.
-  __device__ __forceinline__ void run() {
-    int slot = 0, segment = 0;
-    std::uint32_t parity = 0, query_parity = 0;
-    while (true) {
-      ptx::mbarrier_wait(ptx::smem(&control.full[slot]),
-                         parity);  // the segment is written before its first block
-      const Segment& s = control.segments[segment];
-      const std::int32_t first = s.first, steps = s.last - first;
-      const std::int32_t plain_begin = s.plain_begin, plain_end = s.plain_end;
-      const bool more = s.more != 0;
-      top[0] = top[1] = kLowest;
-      sum[0] = sum[1] = 0.0F;
-      ptx::mbarrier_wait(ptx::smem(&control.query_full), query_parity);
-      query_parity ^= 1;
-      for (std::int32_t i = 0; i < steps; ++i) {
-        if (i > 0) ptx::mbarrier_wait(ptx::smem(&control.full[slot]), parity);
-        multiply(shared + static_cast<std::uint32_t>(slot) * kSlotBytes);
-        const bool last = i + 1 == steps;
-        if (last && lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_empty));
-        const std::int32_t j = first + i;
-        if (j < plain_begin || j >= plain_end) mask(s, s.r.position(j));
-        weigh(slot, last);
-        if (++slot == kSlots) {
-          slot = 0;
-          parity ^= 1;
-        }
-      }
-      if (!more) break;
-      segment = segment + 1 == kSegments ? 0 : segment + 1;
     }
   }
 };

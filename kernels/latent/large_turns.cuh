@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+// Large work of cuda-latent: what a computing warpgroup does, block by block. Blocks go to the two in turn:
+//
+//   warpgroup 0   |--- S 0 ---|P 0|= P0 V0 =|      |--- S 2 ---|P 2|= P2 V2 =|
+//                             |= P-1 V-1 =|                    |= P1 V1 =|
+//   warpgroup 1                     |--- S 1 ---|P 1|= P1 V1 =|      |--- S 3 ---|P 3|
+//                                               |= P0 V0 =|                      |= P2 V2 =|
+//
+// Each adds every block to its half of the output, in the order of the keys: the other's while it makes its own
+// weights, so that the tensor cores need not wait for them.
+#pragma once
+
+#include <cstdint>
+
+#include "latent/large_finish.cuh"
+#include "latent/large_scores.cuh"
+#include "latent/large_values.cuh"
+
+namespace mla::MLA_ARCH_NS::latent::large {
+
+template <class Config, int kGroup>
+struct Turns {
+  static constexpr int kOther = 1 - kGroup;
+
+  const Call& p;
+  Control& control;
+  const Place place;
+  Scores<Config, kGroup> scores;
+  Values<Config, kGroup> values;
+
+  __device__ __forceinline__ Turns(const Call& call, Control& c, std::uint32_t shared)
+      : p(call), control(c), scores(call, c, shared, place), values(call, c, shared, place) {}
+
+  static __device__ __forceinline__ bool plain(const Segment& s, std::int32_t j) {
+    return j >= s.plain_begin && j < s.plain_end;
+  }
+
+  /// The other's weights of block j are here: starts to multiply.
+  __device__ __forceinline__ void start_other(const Segment& s, std::int32_t j, std::uint32_t parity) {
+    ptx::mbarrier_wait(ptx::smem(&control.weights[kOther]), parity);
+    ptx::mbarrier_wait(ptx::smem(&control.full[kOther][1]), parity);
+    values.rescale(control.top[kOther][place.row()], control.top[kOther][place.row() + 8]);
+    if (!plain(s, j)) values.clear_unseen(s, s.r.position(j), values.tile(kOther));
+    values.multiply(kOther);
+  }
+  __device__ __forceinline__ void finish_other() {
+    values.wait();
+    values.release(kOther, 1);
+  }
+
+  /// Own block j, and the other's before it unless this is the first of the segment.
+  template <bool kFirst>
+  __device__ __forceinline__ void turn(const Segment& s, std::int32_t j, bool last, std::uint32_t parity,
+                                       std::uint32_t other_parity) {
+    scores.multiply(parity);
+    if (last && place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_empty));
+    const bool all = plain(s, j);
+    if (!all) scores.mask(s, s.r.position(j));
+    if constexpr (!kFirst) start_other(s, j - 1, other_parity);
+    scores.weigh(values.top);
+    scores.publish();
+    if constexpr (!kFirst) finish_other();
+    values.rescale(scores.top[0], scores.top[1]);
+    ptx::mbarrier_wait(ptx::smem(&control.weights[kGroup]), parity);
+    if (!all) values.clear_unseen(s, s.r.position(j), values.tile(kGroup));
+    values.multiply(kGroup);
+    values.wait();
+    values.release(kGroup, 0);
+    values.release(kGroup, 1);  // the weights
+  }
+
+  /// The sum of all weights, over both warpgroups.
+  __device__ __forceinline__ void add_up(int buffer) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float mine = scores.sum[h] * rescale_factor(scores.top[h], values.top[h]);
+      mine += __shfl_xor_sync(kEveryLane, mine, 1);
+      mine += __shfl_xor_sync(kEveryLane, mine, 2);
+      if (place.lane() % 4 == 0)
+        control.sum[buffer][kGroup][place.row() + 8 * static_cast<std::uint32_t>(h)] = mine;
+    }
+    both_groups_sync();
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const std::uint32_t row = place.row() + 8 * static_cast<std::uint32_t>(h);
+      values.sum[h] = control.sum[buffer][0][row] + control.sum[buffer][1][row];
+    }
+  }
+
+  /// Segment by segment.
+  __device__ __forceinline__ void run() {
+    std::uint32_t block = 0;  // counted over all segments: block % 2 is its slot and who scores it
+    std::uint32_t query_parity = 0;
+    int segment = 0;
+    const auto parity_of = [](std::uint32_t x) { return x / 2 % 2; };
+    while (true) {
+      // The segment is written before its first block arrives.
+      ptx::mbarrier_wait(ptx::smem(&control.full[block % 2][block % 2 == kGroup ? 0 : 1]), parity_of(block));
+      const Segment& s = control.segments[segment];
+      const std::int32_t first = s.first, steps = s.last - first;
+      scores.start();
+      values.start();
+      ptx::mbarrier_wait(ptx::smem(&control.query_full), query_parity);
+      std::int32_t i = block % 2 == kGroup ? 0 : 1;
+      if (i >= steps && place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_empty));
+      if (i == 0) {
+        turn<true>(s, first, steps <= 2, parity_of(block), 0);
+        i = 2;
+      }
+      for (; i < steps; i += 2) {
+        const std::uint32_t x = block + static_cast<std::uint32_t>(i);
+        turn<false>(s, first + i, i + 2 >= steps, parity_of(x), parity_of(x - 1));
+      }
+      if (i == steps) {  // the last block is the other's
+        start_other(s, first + steps - 1, parity_of(block + static_cast<std::uint32_t>(steps) - 1));
+        finish_other();
+      }
+      add_up(static_cast<int>(query_parity));
+      const bool more = s.more != 0;
+      finish_segment(values, s);
+      if (!more) break;
+      block += static_cast<std::uint32_t>(steps);
+      query_parity ^= 1;
+      segment = segment + 1 == kSegments ? 0 : segment + 1;
+    }
+  }
+};
+
+}  // namespace mla::MLA_ARCH_NS::latent::large
