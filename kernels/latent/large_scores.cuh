@@ -118,15 +118,19 @@ struct Scores {
     }
   }
 
-  /// score -> weights, relative to a maximum that is `before` or, if it has grown enough, a new one.
+  /// score -> weights, relative to a maximum that is `before` or, if it has grown enough, a new one. Scaled
+  /// before the maximum is taken off, so that a key that is seen alone has a weight of exactly 1.
   __device__ __forceinline__ void weigh(const float (&before)[2]) {
     float most[2];
+#pragma unroll
+    for (float& x : score) x = __fmul_rn(x, p.scale_log2);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       most[h] = fmaxf(score[2 * h], score[2 * h + 1]);
 #pragma unroll
-      for (int i = 1; i < 8; ++i)
+      for (int i = 1; i < 8; ++i) {
         most[h] = fmaxf(most[h], fmaxf(score[4 * i + 2 * h], score[4 * i + 2 * h + 1]));
+      }
     }
 #pragma unroll
     for (int d = 1; d < 4; d *= 2) {
@@ -135,13 +139,12 @@ struct Scores {
     }
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      most[h] *= p.scale_log2;
       const float now = most[h] > before[h] + kSlack ? most[h] : before[h];
       sum[h] *= rescale_factor(top[h], now);
       top[h] = now;
     }
 #pragma unroll
-    for (int i = 0; i < 32; ++i) score[i] = ptx::ex2(fmaf(score[i], p.scale_log2, -top[i / 2 % 2]));
+    for (int i = 0; i < 32; ++i) score[i] = ptx::ex2(__fsub_rn(score[i], top[i / 2 % 2]));
   }
 
   /// The weights into the slot's rotary part, for both warpgroups.

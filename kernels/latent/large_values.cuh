@@ -103,6 +103,7 @@ struct Values {
 
   /// One arrival of this warp for a part of a slot, in every CTA of the cluster.
   __device__ __forceinline__ void release(int slot, int part) const {
+    __syncwarp();
     const std::uint32_t empty = ptx::smem(&control.empty[slot][part]);
     if constexpr (Config::kTiles == 1) {
       if (place.lane() == 0) ptx::mbarrier_arrive(empty);
