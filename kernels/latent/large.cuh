@@ -62,8 +62,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (int i = 0; i < kSlots; ++i) {
       ptx::mbarrier_init(ptx::smem(&control.full[i][0]), 1);
       ptx::mbarrier_init(ptx::smem(&control.full[i][1]), 1);
-      ptx::mbarrier_init(ptx::smem(&control.empty[i][0]), 4 * Config::kTiles);
-      ptx::mbarrier_init(ptx::smem(&control.empty[i][1]), 8 * Config::kTiles);
+      for (auto& part : control.empty[i]) {
+        ptx::mbarrier_init(ptx::smem(&part[0]), 4 * Config::kTiles);
+        ptx::mbarrier_init(ptx::smem(&part[1]), 4 * Config::kTiles);
+      }
       ptx::mbarrier_init(ptx::smem(&control.weights[i]), 4);
     }
     ptx::mbarrier_init(ptx::smem(&control.query_full), 3);

@@ -69,36 +69,26 @@ struct KeyLoader {
     }
   }
 
-  /// Waits until part `part` of a slot may be written over, and expects `keys` rows in it.
-  __device__ __forceinline__ void open_part(int slot, int part, std::uint32_t parity,
-                                            std::uint32_t keys) const {
-    if (lane() == 0) {
-      if constexpr (Config::kTiles == 1) {
-        ptx::mbarrier_wait(ptx::smem(&control.empty[slot][part]), parity);
-      } else {
-        ptx::mbarrier_wait_cluster(ptx::smem(&control.empty[slot][part]), parity);
-      }
-      ptx::mbarrier_arrive_expect(ptx::smem(&control.full[slot][part]),
-                                  keys * ((kHalf + (part == 0 ? 0 : kRope)) * 2));
+  /// Waits until 32 keys of a part of a slot may be written over. One lane.
+  __device__ __forceinline__ void wait_empty(int slot, int part, int keys, std::uint32_t parity) const {
+    if constexpr (Config::kTiles == 1) {
+      ptx::mbarrier_wait(ptx::smem(&control.empty[slot][part][keys]), parity);
+    } else {
+      ptx::mbarrier_wait_cluster(ptx::smem(&control.empty[slot][part][keys]), parity);
     }
-    __syncwarp();
   }
 
-  /// The boxes of the block whose boxes start at lane `turn`, those that are this CTA's to load, to all CTAs
-  /// of the cluster.
+  /// Box x of the block whose boxes start at lane `turn` is for this CTA to load, to all CTAs of the cluster.
   template <class Issue>
-  __device__ __forceinline__ void load(int turn, int boxes, const Issue& issue) const {
-#pragma unroll 1
-    for (int x = Config::rank(); x < boxes; x += Config::kTiles) {
-      const std::int32_t at_page = __shfl_sync(kAllLanes, page, turn + x);
-      const std::int32_t at_offset = __shfl_sync(kAllLanes, offset, turn + x);
-      if (lane() == 0 && at_page >= 0) issue(static_cast<std::uint32_t>(x * p.box), at_offset, at_page);
-      __syncwarp();
-    }
+  __device__ __forceinline__ void load(int turn, int x, const Issue& issue) const {
+    const std::int32_t at_page = __shfl_sync(kAllLanes, page, turn + x);
+    const std::int32_t at_offset = __shfl_sync(kAllLanes, offset, turn + x);
+    if (lane() == 0 && at_page >= 0) issue(static_cast<std::uint32_t>(x * p.box), at_offset, at_page);
+    __syncwarp();
   }
-  __device__ __forceinline__ void load_latent(int turn, int boxes, int half, std::uint32_t tile,
+  __device__ __forceinline__ void load_latent(int turn, int x, int half, std::uint32_t tile,
                                               std::uint32_t full) const {
-    load(turn, boxes, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
+    load(turn, x, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
       const std::uint32_t to = tile + static_cast<std::uint32_t>(half) * kHalfBytes + row * (kHalf * 2);
       if constexpr (Config::kTiles == 1) {
         ptx::tma_load(to, &maps.latent, full, 0, 0, half * (kHalf / 64), at_offset / 8, at_page, policy);
@@ -108,9 +98,8 @@ struct KeyLoader {
       }
     });
   }
-  __device__ __forceinline__ void load_rope(int turn, int boxes, std::uint32_t tile,
-                                            std::uint32_t full) const {
-    load(turn, boxes, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
+  __device__ __forceinline__ void load_rope(int turn, int x, std::uint32_t tile, std::uint32_t full) const {
+    load(turn, x, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
       const std::uint32_t to = tile + kRopeAt + row * (kRope * 2);
       if constexpr (Config::kTiles == 1) {
         ptx::tma_load(to, &maps.rope, full, 0, at_offset, at_page, policy);
@@ -118,6 +107,32 @@ struct KeyLoader {
         ptx::tma_load_multicast(to, &maps.rope, full, 0, at_offset, at_page, kAllCtas, policy);
       }
     });
+  }
+
+  /// A part of a block: 0 is the half of the latent channels that the slot's owner multiplies, 1 the other
+  /// half and, where the weights were, the rotary part.
+  __device__ __forceinline__ void load_part(int slot, int part, int turn, int boxes,
+                                            std::uint32_t parity) const {
+    const std::uint32_t full = ptx::smem(&control.full[slot][part]);
+    const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
+    const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
+    const std::uint32_t bytes = static_cast<std::uint32_t>(__popc(wanted) * p.box) *
+                                static_cast<std::uint32_t>((kHalf + (part == 0 ? 0 : kRope)) * 2);
+#pragma unroll 1
+    for (int keys = 0; keys < 2; ++keys) {
+      if (lane() == 0) {
+        wait_empty(slot, part, keys, parity);
+        if (keys == 0) ptx::mbarrier_arrive_expect(full, bytes);
+      }
+      __syncwarp();
+#pragma unroll 1
+      for (int x = keys * boxes / 2; x < (keys + 1) * boxes / 2; ++x) {
+        if (x % Config::kTiles == Config::rank()) load_latent(turn, x, slot ^ part, tile, full);
+      }
+    }
+    if (part == 0) return;
+#pragma unroll 1
+    for (int x = Config::rank(); x < boxes; x += Config::kTiles) load_rope(turn, x, tile, full);
   }
 
   __device__ __forceinline__ void run() {
@@ -133,16 +148,8 @@ struct KeyLoader {
       for (std::int32_t i = 0; i < steps; ++i) {
         const int turn = i * boxes % 32;
         if (turn == 0) look_up(s, walk.request, s.first + i, boxes);
-        const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
-        const auto keys = static_cast<std::uint32_t>(__popc(wanted) * p.box);
-        const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
-#pragma unroll 1
-        for (int part = 0; part < 2; ++part) {
-          const std::uint32_t full = ptx::smem(&control.full[slot][part]);
-          open_part(slot, part, parity, keys);
-          load_latent(turn, boxes, slot ^ part, tile, full);
-          if (part == 1) load_rope(turn, boxes, tile, full);  // where the weights were
-        }
+        load_part(slot, 0, turn, boxes, parity);
+        load_part(slot, 1, turn, boxes, parity);
         if (++slot == kSlots) {
           slot = 0;
           parity ^= 1;

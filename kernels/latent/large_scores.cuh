@@ -56,9 +56,10 @@ struct Scores {
   Control& control;
   const std::uint32_t shared;
   const Place place;
-  float score[32];  // [64 rows, 64 keys]
-  float top[2];     // of rows place.row() and + 8: maximum (times scale * log2 e) that `sum` refers to
-  float sum[2];     // this thread's share of the sum of this warpgroup's weights
+  float score[32];             // [64 rows, 64 keys]
+  std::uint32_t weight[4][4];  // the same as fragments of 16 keys
+  float top[2];  // of rows place.row() and + 8: maximum (times scale * log2 e) that `sum` refers to
+  float sum[2];  // this thread's share of the sum of this warpgroup's weights
 
   __device__ __forceinline__ Scores(const Call& call, Control& c, std::uint32_t at, Place where)
       : p(call), control(c), shared(at), place(where) {}
@@ -147,15 +148,17 @@ struct Scores {
     for (int i = 0; i < 32; ++i) score[i] = ptx::ex2(__fsub_rn(score[i], top[i / 2 % 2]));
   }
 
-  /// The weights into the slot's rotary part, for both warpgroups.
+  /// The weights into the slot's rotary part, for the other warpgroup.
   __device__ __forceinline__ void publish() {
     group_sync<kGroup>();  // all four warps have read the rotary part
     const std::uint32_t to = tile() + kRopeAt + place.row() * 128 + place.lane() % 4 * 4;
 #pragma unroll
+    for (int i = 0; i < 16; ++i) weight[i / 4][i % 4] = ptx::pack<Element>(score[2 * i], score[2 * i + 1]);
+#pragma unroll
     for (int i = 0; i < 8; ++i) {
       const std::uint32_t piece = (static_cast<std::uint32_t>(i) ^ (place.lane() / 4)) << 4;
-      ptx::store_shared(to + piece, ptx::pack<Element>(score[4 * i], score[4 * i + 1]));
-      ptx::store_shared(to + 8 * 128 + piece, ptx::pack<Element>(score[4 * i + 2], score[4 * i + 3]));
+      ptx::store_shared(to + piece, weight[i / 2][i % 2 * 2]);
+      ptx::store_shared(to + 8 * 128 + piece, weight[i / 2][i % 2 * 2 + 1]);
     }
     if (place.lane() % 4 == 0) {
 #pragma unroll

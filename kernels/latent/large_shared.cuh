@@ -49,13 +49,13 @@ struct Traits {
 /// of its number multiplies), then the other half with the rotary part.
 struct Control {
   alignas(8) std::uint64_t full[kSlots][2];
-  std::uint64_t empty[kSlots][2];
-  std::uint64_t weights[kSlots];  // they and the maximum they refer to are in shared memory
+  std::uint64_t empty[kSlots][2][2];  // the first and the last 32 keys of a part
+  std::uint64_t weights[kSlots];      // they and the maximum they refer to are in shared memory
   std::uint64_t query_full, query_empty;
   Segment segments[kSegments];
   float top[kSlots][64];  // behind the slot's block: maximum that the weights refer to
   float sum[2][2][64];    // behind a segment, by its parity: sums of the weights of each warpgroup's blocks
-  std::int32_t last_arrival[2];
+  std::int32_t last_arrival[2][2];  // of each warpgroup, in turn
   RangeScratch range;
 };
 

@@ -35,38 +35,27 @@ struct Turns {
     return j >= s.plain_begin && j < s.plain_end;
   }
 
-  /// The other's weights of block j are here: starts to multiply.
-  __device__ __forceinline__ void start_other(const Segment& s, std::int32_t j, std::uint32_t parity) {
+  /// Block j, which the other has scored, as soon as its weights are here.
+  __device__ __forceinline__ void other_block(const Segment& s, std::int32_t j, std::uint32_t parity) {
     ptx::mbarrier_wait(ptx::smem(&control.weights[kOther]), parity);
     ptx::mbarrier_wait(ptx::smem(&control.full[kOther][1]), parity);
     values.rescale(control.top[kOther][place.row()], control.top[kOther][place.row() + 8]);
     if (!plain(s, j)) values.clear_unseen(s, s.r.position(j), values.tile(kOther));
-    values.multiply(kOther);
-  }
-  __device__ __forceinline__ void finish_other() {
-    values.wait();
-    values.release(kOther, 1);
+    values.multiply_other(kOther);
   }
 
-  /// Own block j, and the other's before it unless this is the first of the segment.
-  template <bool kFirst>
-  __device__ __forceinline__ void turn(const Segment& s, std::int32_t j, bool last, std::uint32_t parity,
-                                       std::uint32_t other_parity) {
+  /// Own block j.
+  __device__ __forceinline__ void own_block(const Segment& s, std::int32_t j, bool last,
+                                            std::uint32_t parity) {
     scores.multiply(parity);
     if (last && place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_empty));
     const bool all = plain(s, j);
     if (!all) scores.mask(s, s.r.position(j));
-    if constexpr (!kFirst) start_other(s, j - 1, other_parity);
     scores.weigh(values.top);
     scores.publish();
-    if constexpr (!kFirst) finish_other();
     values.rescale(scores.top[0], scores.top[1]);
-    ptx::mbarrier_wait(ptx::smem(&control.weights[kGroup]), parity);
     if (!all) values.clear_unseen(s, s.r.position(j), values.tile(kGroup));
-    values.multiply(kGroup);
-    values.wait();
-    values.release(kGroup, 0);
-    values.release(kGroup, 1);  // the weights
+    values.multiply_own(scores.weight);
   }
 
   /// The sum of all weights, over both warpgroups.
@@ -101,19 +90,12 @@ struct Turns {
       scores.start();
       values.start();
       ptx::mbarrier_wait(ptx::smem(&control.query_full), query_parity);
-      std::int32_t i = block % 2 == kGroup ? 0 : 1;
-      if (i >= steps && place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_empty));
-      if (i == 0) {
-        turn<true>(s, first, steps <= 2, parity_of(block), 0);
-        i = 2;
-      }
-      for (; i < steps; i += 2) {
+      const std::int32_t mine = block % 2 == kGroup ? 0 : 1;  // first own block of the segment
+      if (mine >= steps && place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_empty));
+      for (std::int32_t i = mine - 1; i < steps; i += 2) {
         const std::uint32_t x = block + static_cast<std::uint32_t>(i);
-        turn<false>(s, first + i, i + 2 >= steps, parity_of(x), parity_of(x - 1));
-      }
-      if (i == steps) {  // the last block is the other's
-        start_other(s, first + steps - 1, parity_of(block + static_cast<std::uint32_t>(steps) - 1));
-        finish_other();
+        if (i >= 0) other_block(s, first + i, parity_of(x));
+        if (i + 1 < steps) own_block(s, first + i + 1, i + 3 >= steps, parity_of(x + 1));
       }
       add_up(static_cast<int>(query_parity));
       const bool more = s.more != 0;

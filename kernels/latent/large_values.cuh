@@ -86,25 +86,39 @@ struct Values {
     top[1] = second;
   }
 
-  /// Starts out += weights of the slot's block times its values.
-  __device__ __forceinline__ void multiply(int slot) {
+  /// out += weights of the slot's block times its values; 32 keys at a time go back as soon as they may be
+  /// written over.
+  __device__ __forceinline__ void multiply_other(int slot) {
+    multiply(slot, 1, [&](int k) {
+      ptx::wgmma_m64n256<Element>(out, weight_operand(tile(slot), k), value_operand(tile(slot), k, kGroup));
+    });
+  }
+  /// The same with weights that are this warpgroup's own.
+  __device__ __forceinline__ void multiply_own(const std::uint32_t (&weight)[4][4]) {
+    multiply(kGroup, 0, [&](int k) {
+      ptx::wgmma_m64n256<Element>(out, weight[k], value_operand(tile(kGroup), k, kGroup));
+    });
+  }
+  template <class Issue>
+  __device__ __forceinline__ void multiply(int slot, int part, const Issue& issue) {
     ptx::keep(out);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int s = 0; s < kBlock / 16; ++s) {
-      ptx::wgmma_m64n256<Element>(out, weight_operand(tile(slot), s), value_operand(tile(slot), s, kGroup));
+    for (int k = 0; k < 4; ++k) {
+      issue(k);
+      if (k % 2 == 1) ptx::wgmma_commit();
     }
-    ptx::wgmma_commit();
-  }
-  __device__ __forceinline__ void wait() {
+    ptx::wgmma_wait<1>();
+    release(slot, part, 0);
     ptx::wgmma_wait<0>();
     ptx::keep(out);
+    release(slot, part, 1);
   }
 
-  /// One arrival of this warp for a part of a slot, in every CTA of the cluster.
-  __device__ __forceinline__ void release(int slot, int part) const {
+  /// One arrival of this warp for 32 keys of a part of a slot, in every CTA of the cluster.
+  __device__ __forceinline__ void release(int slot, int part, int keys) const {
     __syncwarp();
-    const std::uint32_t empty = ptx::smem(&control.empty[slot][part]);
+    const std::uint32_t empty = ptx::smem(&control.empty[slot][part][keys]);
     if constexpr (Config::kTiles == 1) {
       if (place.lane() == 0) ptx::mbarrier_arrive(empty);
     } else {
