@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads, 1)
         ptx::mbarrier_init(ptx::smem(&part[0]), 4 * Config::kTiles);
         ptx::mbarrier_init(ptx::smem(&part[1]), 4 * Config::kTiles);
       }
-      ptx::mbarrier_init(ptx::smem(&control.weights[i]), 4);
+      ptx::mbarrier_init(ptx::smem(&control.scored[i]), 4);
     }
     ptx::mbarrier_init(ptx::smem(&control.query_full), 3);
     ptx::mbarrier_init(ptx::smem(&control.query_empty), 8);

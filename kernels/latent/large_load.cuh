@@ -148,8 +148,8 @@ struct KeyLoader {
       for (std::int32_t i = 0; i < steps; ++i) {
         const int turn = i * boxes % 32;
         if (turn == 0) look_up(s, walk.request, s.first + i, boxes);
-        load_part(slot, 0, turn, boxes, parity);
         load_part(slot, 1, turn, boxes, parity);
+        load_part(slot, 0, turn, boxes, parity);
         if (++slot == kSlots) {
           slot = 0;
           parity ^= 1;

@@ -43,6 +43,18 @@ __device__ __forceinline__ void both_groups_sync() {
   ptx::bar_sync<3, 256>();
 }
 
+/// The weights of warpgroup kGroup are in shared memory, and it does not wait for the other to use them. A named
+/// barrier because waking up from an mbarrier takes 100 cycles longer.
+template <int kGroup>
+__device__ __forceinline__ void weights_arrive() {
+  ptx::bar_arrive<4 + kGroup, 256>();
+}
+/// The other's side.
+template <int kGroup>
+__device__ __forceinline__ void weights_wait() {
+  ptx::bar_sync<4 + kGroup, 256>();
+}
+
 /// What the values so far, of a row with maximum `from`, must be multiplied with. Infinite maxima may be equal.
 __device__ __forceinline__ float rescale_factor(float from, float to) {
   return from == to ? 1.0F : ptx::ex2(from - to);
@@ -71,28 +83,29 @@ struct Scores {
     sum[0] = sum[1] = 0.0F;
   }
 
-  /// Scores of the block in the slot. Both halves are waited for one after the other.
+  /// Scores of the block in the slot. The part that comes first is the one that the other warpgroup frees.
   __device__ __forceinline__ void multiply(std::uint32_t parity) {
-    ptx::mbarrier_wait(ptx::smem(&control.full[kGroup][0]), parity);
-    ptx::wgmma_fence();
-#pragma unroll
-    for (int s = 16 * kGroup; s < 16 * kGroup + 16; ++s) {
-      ptx::wgmma_m64n64<Element>(score, query_operand(shared + kQueryAt, s), key_operand(tile(), s),
-                                 s > 16 * kGroup);
-    }
+    constexpr int kFirst = 16 * (1 - kGroup),
+                  kSecond = 16 * kGroup;  // of the halves, in steps of 16 channels
     ptx::mbarrier_wait(ptx::smem(&control.full[kGroup][1]), parity);
     ptx::wgmma_fence();
 #pragma unroll
-    for (int s = 16 - 16 * kGroup; s < 32 - 16 * kGroup; ++s) {
-      ptx::wgmma_m64n64<Element>(score, query_operand(shared + kQueryAt, s), key_operand(tile(), s));
-    }
+    for (int s = kFirst; s < kFirst + 16; ++s) add_product(s, s > kFirst);
 #pragma unroll
-    for (int s = kLatent / 16; s < (kLatent + kRope) / 16; ++s) {
-      ptx::wgmma_m64n64<Element>(score, query_operand(shared + kQueryAt, s), key_operand(tile(), s));
-    }
+    for (int s = kLatent / 16; s < (kLatent + kRope) / 16; ++s) add_product(s, 1);
+    ptx::mbarrier_wait(ptx::smem(&control.full[kGroup][0]), parity);
+    ptx::wgmma_fence();
+#pragma unroll
+    for (int s = kSecond; s < kSecond + 16; ++s) add_product(s, 1);
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
     ptx::keep(score);
+  }
+
+  /// Channels 16 s .. 16 s + 15.
+  __device__ __forceinline__ void add_product(int s, int accumulate) {
+    ptx::wgmma_m64n64<Element>(score, query_operand(shared + kQueryAt, s), key_operand(tile(), s),
+                               accumulate);
   }
 
   /// Scores of keys that a row does not see become -inf.
@@ -166,8 +179,7 @@ struct Scores {
         control.top[kGroup][place.row() + 8 * static_cast<std::uint32_t>(h)] = top[h];
     }
     ptx::fence_async_shared();
-    __syncwarp();
-    if (place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.weights[kGroup]));
+    weights_arrive<kGroup>();
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       sum[0] += score[4 * i] + score[4 * i + 1];

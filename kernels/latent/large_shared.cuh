@@ -50,7 +50,7 @@ struct Traits {
 struct Control {
   alignas(8) std::uint64_t full[kSlots][2];
   std::uint64_t empty[kSlots][2][2];  // the first and the last 32 keys of a part
-  std::uint64_t weights[kSlots];      // they and the maximum they refer to are in shared memory
+  std::uint64_t scored[kSlots];       // the scores of its block are made
   std::uint64_t query_full, query_empty;
   Segment segments[kSegments];
   float top[kSlots][64];  // behind the slot's block: maximum that the weights refer to

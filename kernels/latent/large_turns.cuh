@@ -37,24 +37,30 @@ struct Turns {
 
   /// Block j, which the other has scored, as soon as its weights are here.
   __device__ __forceinline__ void other_block(const Segment& s, std::int32_t j, std::uint32_t parity) {
-    ptx::mbarrier_wait(ptx::smem(&control.weights[kOther]), parity);
+    const bool all = plain(s, j);
+    weights_wait<kOther>();
     ptx::mbarrier_wait(ptx::smem(&control.full[kOther][1]), parity);
     values.rescale(control.top[kOther][place.row()], control.top[kOther][place.row() + 8]);
-    if (!plain(s, j)) values.clear_unseen(s, s.r.position(j), values.tile(kOther));
+    if (!all) values.clear_unseen(s, s.r.position(j), values.tile(kOther));
     values.multiply_other(kOther);
   }
 
-  /// Own block j.
-  __device__ __forceinline__ void own_block(const Segment& s, std::int32_t j, bool last,
-                                            std::uint32_t parity) {
-    scores.multiply(parity);
-    if (last && place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_empty));
+  /// Own block j. The other's scores of the next block, if there is one, go first: its weights are waited for.
+  __device__ __forceinline__ void own_block(const Segment& s, std::int32_t j, std::int32_t left,
+                                            std::uint32_t parity, std::uint32_t next_parity) {
     const bool all = plain(s, j);
+    scores.multiply(parity);
+    if (left < 2 && place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_empty));
+    __syncwarp();
+    if (place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.scored[kGroup]));
     if (!all) scores.mask(s, s.r.position(j));
     scores.weigh(values.top);
     scores.publish();
     values.rescale(scores.top[0], scores.top[1]);
     if (!all) values.clear_unseen(s, s.r.position(j), values.tile(kGroup));
+    if (left > 0 && ptx::mbarrier_try_wait(ptx::smem(&control.full[kOther][1]), next_parity)) {
+      ptx::mbarrier_wait(ptx::smem(&control.scored[kOther]), next_parity);
+    }
     values.multiply_own(scores.weight);
   }
 
@@ -95,7 +101,7 @@ struct Turns {
       for (std::int32_t i = mine - 1; i < steps; i += 2) {
         const std::uint32_t x = block + static_cast<std::uint32_t>(i);
         if (i >= 0) other_block(s, first + i, parity_of(x));
-        if (i + 1 < steps) own_block(s, first + i + 1, i + 3 >= steps, parity_of(x + 1));
+        if (i + 1 < steps) own_block(s, first + i + 1, steps - i - 2, parity_of(x + 1), parity_of(x + 2));
       }
       add_up(static_cast<int>(query_parity));
       const bool more = s.more != 0;
