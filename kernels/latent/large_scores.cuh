@@ -43,16 +43,16 @@ __device__ __forceinline__ void both_groups_sync() {
   ptx::bar_sync<3, 256>();
 }
 
-/// The weights of warpgroup kGroup are in shared memory, and it does not wait for the other to use them. A named
-/// barrier because waking up from an mbarrier takes 100 cycles longer.
-template <int kGroup>
+/// Weights of 32 keys of warpgroup kGroup are in shared memory, and it does not wait for the other to use them.
+/// A named barrier because waking up from an mbarrier takes 100 cycles longer.
+template <int kGroup, int kKeys>
 __device__ __forceinline__ void weights_arrive() {
-  ptx::bar_arrive<4 + kGroup, 256>();
+  ptx::bar_arrive<4 + 2 * kGroup + kKeys, 256>();
 }
 /// The other's side.
-template <int kGroup>
+template <int kGroup, int kKeys>
 __device__ __forceinline__ void weights_wait() {
-  ptx::bar_sync<4 + kGroup, 256>();
+  ptx::bar_sync<4 + 2 * kGroup + kKeys, 256>();
 }
 
 /// What the values so far, of a row with maximum `from`, must be multiplied with. Infinite maxima may be equal.
@@ -132,9 +132,9 @@ struct Scores {
     }
   }
 
-  /// score -> weights, relative to a maximum that is `before` or, if it has grown enough, a new one. Scaled
-  /// before the maximum is taken off, so that a key that is seen alone has a weight of exactly 1.
-  __device__ __forceinline__ void weigh(const float (&before)[2]) {
+  /// The maximum that this block's weights refer to: `before` or, if it has grown enough, a new one. Scores are
+  /// scaled before it is taken off, so that a key that is seen alone has a weight of exactly 1.
+  __device__ __forceinline__ void choose_top(const float (&before)[2]) {
     float most[2];
 #pragma unroll
     for (float& x : score) x = __fmul_rn(x, p.scale_log2);
@@ -157,29 +157,40 @@ struct Scores {
       sum[h] *= rescale_factor(top[h], now);
       top[h] = now;
     }
-#pragma unroll
-    for (int i = 0; i < 32; ++i) score[i] = ptx::ex2(__fsub_rn(score[i], top[i / 2 % 2]));
   }
 
-  /// The weights into the slot's rotary part, for the other warpgroup.
-  __device__ __forceinline__ void publish() {
-    group_sync<kGroup>();  // all four warps have read the rotary part
+  /// Scores of 32 keys -> weights, in registers and in the slot's rotary part for the other warpgroup.
+  template <int kKeys>
+  __device__ __forceinline__ void weigh() {
+#pragma unroll
+    for (int i = 16 * kKeys; i < 16 * kKeys + 16; ++i) {
+      score[i] = ptx::ex2(__fsub_rn(score[i], top[i / 2 % 2]));
+    }
+    if constexpr (kKeys == 0) {
+      group_sync<kGroup>();  // all four warps have read the rotary part
+      if (place.lane() % 4 == 0) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          control.top[kGroup][place.row() + 8 * static_cast<std::uint32_t>(h)] = top[h];
+        }
+      }
+    }
     const std::uint32_t to = tile() + kRopeAt + place.row() * 128 + place.lane() % 4 * 4;
 #pragma unroll
-    for (int i = 0; i < 16; ++i) weight[i / 4][i % 4] = ptx::pack<Element>(score[2 * i], score[2 * i + 1]);
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 4 * kKeys; i < 4 * kKeys + 4; ++i) {
       const std::uint32_t piece = (static_cast<std::uint32_t>(i) ^ (place.lane() / 4)) << 4;
-      ptx::store_shared(to + piece, weight[i / 2][i % 2 * 2]);
-      ptx::store_shared(to + 8 * 128 + piece, weight[i / 2][i % 2 * 2 + 1]);
-    }
-    if (place.lane() % 4 == 0) {
 #pragma unroll
-      for (int h = 0; h < 2; ++h)
-        control.top[kGroup][place.row() + 8 * static_cast<std::uint32_t>(h)] = top[h];
+      for (int h = 0; h < 2; ++h) {
+        std::uint32_t& pair = weight[i / 2][i % 2 * 2 + h];
+        pair = ptx::pack<Element>(score[4 * i + 2 * h], score[4 * i + 2 * h + 1]);
+        ptx::store_shared(to + static_cast<std::uint32_t>(h) * (8 * 128) + piece, pair);
+      }
     }
     ptx::fence_async_shared();
-    weights_arrive<kGroup>();
+    weights_arrive<kGroup, kKeys>();
+  }
+
+  __device__ __forceinline__ void add_weights() {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
       sum[0] += score[4 * i] + score[4 * i + 1];

@@ -38,11 +38,11 @@ struct Turns {
   /// Block j, which the other has scored, as soon as its weights are here.
   __device__ __forceinline__ void other_block(const Segment& s, std::int32_t j, std::uint32_t parity) {
     const bool all = plain(s, j);
-    weights_wait<kOther>();
+    weights_wait<kOther, 0>();
     ptx::mbarrier_wait(ptx::smem(&control.full[kOther][1]), parity);
     values.rescale(control.top[kOther][place.row()], control.top[kOther][place.row() + 8]);
     if (!all) values.clear_unseen(s, s.r.position(j), values.tile(kOther));
-    values.multiply_other(kOther);
+    values.multiply_other([] { weights_wait<kOther, 1>(); });
   }
 
   /// Own block j. The other's scores of the next block, if there is one, go first: its weights are waited for.
@@ -54,8 +54,10 @@ struct Turns {
     __syncwarp();
     if (place.lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.scored[kGroup]));
     if (!all) scores.mask(s, s.r.position(j));
-    scores.weigh(values.top);
-    scores.publish();
+    scores.choose_top(values.top);
+    scores.template weigh<0>();
+    scores.template weigh<1>();
+    scores.add_weights();
     values.rescale(scores.top[0], scores.top[1]);
     if (!all) values.clear_unseen(s, s.r.position(j), values.tile(kGroup));
     if (left > 0 && ptx::mbarrier_try_wait(ptx::smem(&control.full[kOther][1]), next_parity)) {

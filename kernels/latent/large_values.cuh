@@ -86,28 +86,43 @@ struct Values {
     top[1] = second;
   }
 
-  /// out += weights of the slot's block times its values; 32 keys at a time go back as soon as they may be
-  /// written over.
-  __device__ __forceinline__ void multiply_other(int slot) {
-    multiply(slot, 1, [&](int k) {
-      ptx::wgmma_m64n256<Element>(out, weight_operand(tile(slot), k), value_operand(tile(slot), k, kGroup));
-    });
+  /// out += the other's weights times the values of its block; `wait` is for those of the last 32 keys. 32 keys
+  /// at a time go back as soon as they may be written over.
+  template <class Wait>
+  __device__ __forceinline__ void multiply_other(const Wait& wait) {
+    constexpr int kOther = 1 - kGroup;
+    start_products();
+    add_other<0>();
+    wait();
+    add_other<1>();
+    finish_products(kOther, 1);
   }
-  /// The same with weights that are this warpgroup's own.
+  /// The same with this warpgroup's own block and weights.
   __device__ __forceinline__ void multiply_own(const std::uint32_t (&weight)[4][4]) {
-    multiply(kGroup, 0, [&](int k) {
-      ptx::wgmma_m64n256<Element>(out, weight[k], value_operand(tile(kGroup), k, kGroup));
-    });
-  }
-  template <class Issue>
-  __device__ __forceinline__ void multiply(int slot, int part, const Issue& issue) {
-    ptx::keep(out);
-    ptx::wgmma_fence();
+    start_products();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
-      issue(k);
+      ptx::wgmma_m64n256<Element>(out, weight[k], value_operand(tile(kGroup), k, kGroup));
       if (k % 2 == 1) ptx::wgmma_commit();
     }
+    finish_products(kGroup, 0);
+  }
+
+  __device__ __forceinline__ void start_products() {
+    ptx::keep(out);
+    ptx::wgmma_fence();
+  }
+  template <int kKeys>
+  __device__ __forceinline__ void add_other() {
+    constexpr int kOther = 1 - kGroup;
+#pragma unroll
+    for (int k = 2 * kKeys; k < 2 * kKeys + 2; ++k) {
+      ptx::wgmma_m64n256<Element>(out, weight_operand(tile(kOther), k),
+                                  value_operand(tile(kOther), k, kGroup));
+    }
+    ptx::wgmma_commit();
+  }
+  __device__ __forceinline__ void finish_products(int slot, int part) {
     ptx::wgmma_wait<1>();
     release(slot, part, 0);
     ptx::wgmma_wait<0>();
