@@ -13,7 +13,6 @@
 #include "common/convert.cuh"
 #include "latent/large_scores.cuh"
 #include "latent/large_values.cuh"
-#include "ptx/global.cuh"
 
 namespace mla::MLA_ARCH_NS::latent::large {
 
@@ -194,8 +193,8 @@ __device__ __forceinline__ void finish_part(Values<Config, kGroup>& m, const Seg
       for (int h = 0; h < 2; ++h) __stcg(parts.sums(parts.mine) + 8 * h, make_float2(m.top[h], m.sum[h]));
     }
   }
-  __threadfence();
   group_sync<kGroup>();
+  if (m.place.thread == 0) __threadfence();  // for what all of them wrote: the barrier makes it this thread's
   // A byte counts no more than 255 parts: then they arrive at all slices at once.
   const bool together = parts.count > 255;
   const std::int32_t turn = together ? 0 : parts.mine * kSlices / parts.count;
@@ -206,17 +205,18 @@ __device__ __forceinline__ void finish_part(Values<Config, kGroup>& m, const Seg
       if (m.place.thread == 0) {
         std::int32_t* const arrived = parts.arrived(range);
         const std::int32_t shift = together ? 0 : 8 * slice;
-        const auto before = static_cast<std::uint32_t>(ptx::atomic_add_acq_rel(arrived, 1 << shift)) >> shift;
+        const auto before = static_cast<std::uint32_t>(atomicAdd(arrived, 1 << shift)) >> shift;
         const bool last = static_cast<std::int32_t>(together ? before : before & 255U) == parts.count - 1;
-        if (last)
-          ptx::atomic_add_acq_rel(
-              arrived, static_cast<std::int32_t>(0U - (static_cast<std::uint32_t>(parts.count) << shift)));
+        if (last) {
+          atomicAdd(arrived,
+                    static_cast<std::int32_t>(0U - (static_cast<std::uint32_t>(parts.count) << shift)));
+          __threadfence();
+        }
         m.control.last_arrival[kGroup][i % 2] = last ? 1 : 0;
       }
       group_sync<kGroup>();
     }
     if (m.control.last_arrival[kGroup][together ? 0 : i % 2] == 0) continue;
-    __threadfence();
     merge_slice(m, s, parts, first_row, slice);
   }
 }
