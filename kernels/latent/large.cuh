@@ -12,11 +12,11 @@
 //  64 rows |      Q      |  x |  K^T   | = S -> P        x    | V 0..  | 256..  | 64 keys  = O (registers)
 //          +-------------+    +--------+   64 x 64 (shared)   +--------+--------+
 //
-//   warpgroup 0    loads      one warp: keys by tensor copies, block after block, across borders of requests
-//                             three warps: the query rows of the next segment by cp.async
-//   warpgroup 1    even blocks: S = Q K^T (m64n64k16), masks, maximum, weights into the dead rotary part
-//                  all blocks:  O[:, 0:256] += P V (m64n256k16), rescaling, output
-//   warpgroup 2    odd blocks, and O[:, 256:512]
+//   warpgroup 0   loads    one warp: keys by tensor copies, block after block, across borders of requests
+//                          three warps: the query rows of the next segment by cp.async
+//   warpgroup 1   scores   S = Q K^T (m64n64k16), masks, maximum, weights into the dead rotary part
+//   warpgroup 2   values   O[:, 0:256] += P V (m64n128k16), rescaling, output
+//   warpgroup 3   values   O[:, 256:512]
 //
 // With more than 64 rows a cluster of two CTAs has 128: each loads every second box of 16 keys for both
 // (multicast), so a block crosses the L2 once. Two slots of 64 keys and the query fill the shared memory.
@@ -27,9 +27,9 @@
 #pragma once
 
 #include "common/check.hpp"
+#include "latent/large_finish.cuh"
 #include "latent/large_load.cuh"
 #include "latent/large_maps.cuh"
-#include "latent/large_turns.cuh"
 #include "ptx/global.cuh"
 
 namespace mla::MLA_ARCH_NS::latent::large {
@@ -58,18 +58,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   extern __shared__ __align__(1024) std::byte dynamic[];
   auto& control = *reinterpret_cast<Control*>(dynamic + kControlAt);
   const int role = __shfl_sync(kAllLanes, static_cast<int>(threadIdx.x) / 128, 0);
+  const int rank = Config::kTiles > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kSlots; ++i) {
-      ptx::mbarrier_init(ptx::smem(&control.full[i][0]), 1);
-      ptx::mbarrier_init(ptx::smem(&control.full[i][1]), 1);
-      for (auto& part : control.empty[i]) {
-        ptx::mbarrier_init(ptx::smem(&part[0]), 4 * Config::kTiles);
-        ptx::mbarrier_init(ptx::smem(&part[1]), 4 * Config::kTiles);
-      }
-      ptx::mbarrier_init(ptx::smem(&control.scored[i]), 4);
+      ptx::mbarrier_init(ptx::smem(&control.full[i]), 1);
+      ptx::mbarrier_init(ptx::smem(&control.empty[i][0]), 8 * Config::kTiles);
+      ptx::mbarrier_init(ptx::smem(&control.empty[i][1]), 8 * Config::kTiles);
+      ptx::mbarrier_init(ptx::smem(&control.weights_full[i][0]), 4);
+      ptx::mbarrier_init(ptx::smem(&control.weights_full[i][1]), 4);
     }
     ptx::mbarrier_init(ptx::smem(&control.query_full), 3);
-    ptx::mbarrier_init(ptx::smem(&control.query_empty), 8);
+    ptx::mbarrier_init(ptx::smem(&control.query_empty), 4);
     ptx::mbarrier_init_fence();
     ptx::prefetch_map(&maps.latent);
     ptx::prefetch_map(&maps.rope);
@@ -85,20 +84,23 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool work = control.range.range.begin < control.range.range.end;
   const std::uint32_t shared = ptx::smem(dynamic);
   if (role == 0) {
-    ptx::fewer_registers<56>();
+    ptx::fewer_registers<48>();
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp == 0) {
-      KeyLoader<Config>{p, maps, control, shared}.run();
+      KeyLoader<Config>{p, maps, control, shared, rank}.run();
     } else {
-      load_queries<Config>(p, control, shared, warp - 1, 3);
+      load_queries<Config>(p, control, shared, rank, warp - 1, 3);
     }
     clear_tail(p);
   } else if (role == 1) {
-    ptx::more_registers<224>();
-    if (work) Turns<Config, 0>{p, control, shared}.run();
+    ptx::more_registers<128>();
+    if (work) Scores<Config>{p, control, shared, rank}.run();
   } else {
-    ptx::more_registers<224>();
-    if (work) Turns<Config, 1>{p, control, shared}.run();
+    ptx::more_registers<168>();
+    if (work) {
+      Values<Config> values{p, control, shared, rank, role - 2};
+      values.run([&](const Segment& s) { finish_segment(values, s); });
+    }
   }
   if constexpr (Config::kTiles > 1) {
     __syncwarp();
@@ -112,7 +114,8 @@ template <class Config>
 void run_large(const kernels::latent::Params& params, void* stream) {
   Call call{params};
   call.ranges = params.clusters * params.row_groups;
-  call.box = params.attention.cache.block_size % 32 == 0 ? 32 : 16;
+  // A pair of CTAs shares the loads of every 32 keys.
+  call.box = Config::kTiles == 1 && params.attention.cache.block_size % 32 == 0 ? 32 : 16;
   const Maps maps = make_maps(call);
 
   constexpr auto kernel = latent_large<Config>;

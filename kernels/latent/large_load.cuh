@@ -32,6 +32,7 @@ struct KeyLoader {
   const Maps& maps;
   Control& control;
   const std::uint32_t shared;
+  const int rank;
   const std::uint64_t policy = ptx::evict_first_policy();
   std::int32_t page = -1, offset = 0;  // of the box that this lane looks up for the warp
 
@@ -69,37 +70,43 @@ struct KeyLoader {
     }
   }
 
-  /// Waits until 32 keys of a part of a slot may be written over. One lane.
-  __device__ __forceinline__ void wait_empty(int slot, int part, int keys, std::uint32_t parity) const {
-    if constexpr (Config::kTiles == 1) {
-      ptx::mbarrier_wait(ptx::smem(&control.empty[slot][part][keys]), parity);
-    } else {
-      ptx::mbarrier_wait_cluster(ptx::smem(&control.empty[slot][part][keys]), parity);
+  /// Waits until 32 keys of a slot may be written over.
+  __device__ __forceinline__ void wait_empty(int slot, int half, std::uint32_t parity) const {
+    if (lane() == 0) {
+      if constexpr (Config::kTiles == 1) {
+        ptx::mbarrier_wait(ptx::smem(&control.empty[slot][half]), parity);
+      } else {
+        ptx::mbarrier_wait_cluster(ptx::smem(&control.empty[slot][half]), parity);
+      }
     }
-  }
-
-  /// Box x of the block whose boxes start at lane `turn` is for this CTA to load, to all CTAs of the cluster.
-  template <class Issue>
-  __device__ __forceinline__ void load(int turn, int x, const Issue& issue) const {
-    const std::int32_t at_page = __shfl_sync(kAllLanes, page, turn + x);
-    const std::int32_t at_offset = __shfl_sync(kAllLanes, offset, turn + x);
-    if (lane() == 0 && at_page >= 0) issue(static_cast<std::uint32_t>(x * p.box), at_offset, at_page);
     __syncwarp();
   }
-  __device__ __forceinline__ void load_latent(int turn, int x, int half, std::uint32_t tile,
+
+  /// Boxes begin .. end - 1 of the block whose boxes start at lane `turn`, those that are this CTA's to load,
+  /// to all CTAs of the cluster.
+  template <class Issue>
+  __device__ __forceinline__ void load(int turn, int begin, int end, const Issue& issue) const {
+#pragma unroll 1
+    for (int x = begin + (Config::kTiles == 1 ? 0 : rank); x < end; x += Config::kTiles) {
+      const std::int32_t at_page = __shfl_sync(kAllLanes, page, turn + x);
+      const std::int32_t at_offset = __shfl_sync(kAllLanes, offset, turn + x);
+      if (lane() == 0 && at_page >= 0) issue(static_cast<std::uint32_t>(x * p.box), at_offset, at_page);
+      __syncwarp();
+    }
+  }
+  __device__ __forceinline__ void load_latent(int turn, int begin, int end, std::uint32_t tile,
                                               std::uint32_t full) const {
-    load(turn, x, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
-      const std::uint32_t to = tile + static_cast<std::uint32_t>(half) * kHalfBytes + row * (kHalf * 2);
+    load(turn, begin, end, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
+      const std::uint32_t to = tile + row * (kLatent * 2);
       if constexpr (Config::kTiles == 1) {
-        ptx::tma_load(to, &maps.latent, full, 0, 0, half * (kHalf / 64), at_offset / 8, at_page, policy);
+        ptx::tma_load(to, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, policy);
       } else {
-        ptx::tma_load_multicast(to, &maps.latent, full, 0, 0, half * (kHalf / 64), at_offset / 8, at_page,
-                                kAllCtas, policy);
+        ptx::tma_load_multicast(to, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, kAllCtas, policy);
       }
     });
   }
-  __device__ __forceinline__ void load_rope(int turn, int x, std::uint32_t tile, std::uint32_t full) const {
-    load(turn, x, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
+  __device__ __forceinline__ void load_rope(int turn, int end, std::uint32_t tile, std::uint32_t full) const {
+    load(turn, 0, end, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
       const std::uint32_t to = tile + kRopeAt + row * (kRope * 2);
       if constexpr (Config::kTiles == 1) {
         ptx::tma_load(to, &maps.rope, full, 0, at_offset, at_page, policy);
@@ -107,32 +114,6 @@ struct KeyLoader {
         ptx::tma_load_multicast(to, &maps.rope, full, 0, at_offset, at_page, kAllCtas, policy);
       }
     });
-  }
-
-  /// A part of a block: 0 is the half of the latent channels that the slot's owner multiplies, 1 the other
-  /// half and, where the weights were, the rotary part.
-  __device__ __forceinline__ void load_part(int slot, int part, int turn, int boxes,
-                                            std::uint32_t parity) const {
-    const std::uint32_t full = ptx::smem(&control.full[slot][part]);
-    const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
-    const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
-    const std::uint32_t bytes = static_cast<std::uint32_t>(__popc(wanted) * p.box) *
-                                static_cast<std::uint32_t>((kHalf + (part == 0 ? 0 : kRope)) * 2);
-#pragma unroll 1
-    for (int keys = 0; keys < 2; ++keys) {
-      if (lane() == 0) {
-        wait_empty(slot, part, keys, parity);
-        if (keys == 0) ptx::mbarrier_arrive_expect(full, bytes);
-      }
-      __syncwarp();
-#pragma unroll 1
-      for (int x = keys * boxes / 2; x < (keys + 1) * boxes / 2; ++x) {
-        if (x % Config::kTiles == Config::rank()) load_latent(turn, x, slot ^ part, tile, full);
-      }
-    }
-    if (part == 0) return;
-#pragma unroll 1
-    for (int x = Config::rank(); x < boxes; x += Config::kTiles) load_rope(turn, x, tile, full);
   }
 
   __device__ __forceinline__ void run() {
@@ -148,8 +129,18 @@ struct KeyLoader {
       for (std::int32_t i = 0; i < steps; ++i) {
         const int turn = i * boxes % 32;
         if (turn == 0) look_up(s, walk.request, s.first + i, boxes);
-        load_part(slot, 1, turn, boxes, parity);
-        load_part(slot, 0, turn, boxes, parity);
+        const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
+        const std::uint32_t full = ptx::smem(&control.full[slot]);
+        const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
+        wait_empty(slot, 0, parity);
+        if (lane() == 0) {
+          ptx::mbarrier_arrive_expect(full,
+                                      static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kSlotBytes / 64));
+        }
+        load_latent(turn, 0, boxes / 2, tile, full);
+        wait_empty(slot, 1, parity);
+        load_latent(turn, boxes / 2, boxes, tile, full);
+        load_rope(turn, boxes, tile, full);  // where the weights of all keys were
         if (++slot == kSlots) {
           slot = 0;
           parity ^= 1;
@@ -162,14 +153,14 @@ struct KeyLoader {
 /// Fetches the query rows of every segment; `warps` warps, this one being `warp`. Rows past the request's
 /// arrive as zeros.
 template <class Config>
-__device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int warp,
-                                             int warps) {
+__device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank,
+                                             int warp, int warps) {
   const auto lane = static_cast<std::uint32_t>(threadIdx.x) % 32;
   const kernels::TensorParams& q = p.attention.q;
   const auto* const data = static_cast<const typename Config::Element*>(q.data);
   std::uint32_t parity = 1;
   for (Walk walk(p, control.range.range, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
-    const std::int32_t first = walk.group * Config::kRows + Config::rank() * 64;
+    const std::int32_t first = walk.group * Config::kRows + rank * 64;
     const std::int32_t rows = walk.queries * p.attention.num_heads - first;
     const auto copy = [&](std::uint32_t to, std::uint32_t row, std::uint32_t channel) {
       const bool exists = static_cast<std::int32_t>(row) < rows;

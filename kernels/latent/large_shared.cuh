@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large work of cuda-latent: shared memory of a CTA and how tiles lie in it.
 //
-//        0   slot 0   73,728   64 keys: two halves of the latent channels [8 groups of 8 keys][4 chunks of 64
-//   73,728   slot 1   73,728   channels][8 keys][128 B], then the rotary part [64 keys][128 B], which becomes
-//                              the weights [64 rows][64 keys]
+//        0   slot 0   73,728   64 keys: [8 groups of 8 keys][8 chunks of 64 channels][8 keys][128 B], then
+//   73,728   slot 1   73,728   the rotary part [64 keys][128 B], which becomes the weights [64 rows][64 keys]
 //  147,456   query    73,728   [9 chunks][64 rows][128 B], the rotary part last
 //  221,184   control
 //
@@ -15,18 +14,16 @@
 
 #include "latent/large_work.cuh"
 #include "ptx/address.cuh"
-#include "ptx/cluster.cuh"
 #include "ptx/wgmma.cuh"
 
 namespace mla::MLA_ARCH_NS::latent::large {
 
 inline constexpr int kLatent = 512, kRope = 64;
-inline constexpr int kHalf = 256;  // latent channels that a warpgroup multiplies weights with
-inline constexpr int kSlots = 2;   // one a warpgroup: it scores the blocks of its slot
-inline constexpr std::uint32_t kChunkBytes = 64 * 128;        // 64 rows, 64 channels
-inline constexpr std::uint32_t kGroupBytes = 8 * kHalf * 2;   // 8 keys of half the channels
-inline constexpr std::uint32_t kHalfBytes = 8 * kGroupBytes;  // 64 keys of them
-inline constexpr std::uint32_t kRopeAt = 2 * kHalfBytes;      // in a slot
+inline constexpr int kHalf = 256;  // latent channels of a warpgroup that multiplies values
+inline constexpr int kSlots = 2;
+inline constexpr std::uint32_t kChunkBytes = 64 * 128;         // 64 rows, 64 channels
+inline constexpr std::uint32_t kGroupBytes = 8 * kLatent * 2;  // 8 keys of a slot
+inline constexpr std::uint32_t kRopeAt = 8 * kChunkBytes;      // in a slot
 inline constexpr std::uint32_t kSlotBytes = kRopeAt + kChunkBytes;
 inline constexpr std::uint32_t kQueryAt = kSlots * kSlotBytes;
 inline constexpr std::uint32_t kControlAt = kQueryAt + 9 * kChunkBytes;
@@ -39,23 +36,19 @@ struct Traits {
   using Element = Element_;
   static constexpr int kTiles = kTiles_;
   static constexpr int kRows = 64 * kTiles;  // of a row group
-  /// This CTA's place in the cluster. Asked for where it is wanted: kept, it would be spilled.
-  static __device__ __forceinline__ int rank() {
-    return kTiles > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
-  }
 };
 
-/// Behind the tiles. A slot is filled and emptied in two parts: its own half (the channels that the warpgroup
-/// of its number multiplies), then the other half with the rotary part.
+/// Behind the tiles.
 struct Control {
-  alignas(8) std::uint64_t full[kSlots][2];
-  std::uint64_t empty[kSlots][2][2];  // the first and the last 32 keys of a part
-  std::uint64_t scored[kSlots];       // the scores of its block are made
+  alignas(8) std::uint64_t full[kSlots];  // keys are here
+  std::uint64_t empty[kSlots][2];  // the values of the first and of the last 32 keys have been multiplied
+  std::uint64_t weights_full[kSlots][2];  // of the first and of the last 32 keys
   std::uint64_t query_full, query_empty;
   Segment segments[kSegments];
-  float top[kSlots][64];  // behind the slot's block: maximum that the weights refer to
-  float sum[2][2][64];    // behind a segment, by its parity: sums of the weights of each warpgroup's blocks
-  std::int32_t last_arrival[2][2];  // of each warpgroup, in turn
+  float factor[kSlots][64];  // what the sums so far must be multiplied with, a row
+  float top[kSlots][64];     // behind the last block: maximum that the weights refer to, and their sum
+  float sum[kSlots][64];
+  std::int32_t last_arrival[2];
   RangeScratch range;
 };
 
@@ -71,7 +64,7 @@ __device__ __forceinline__ std::uint64_t query_operand(std::uint32_t query, int 
 __device__ __forceinline__ std::uint64_t key_operand(std::uint32_t slot, int s) {
   if (s < kLatent / 16) {
     return ptx::advance(ptx::descriptor(slot, 16, kGroupBytes, ptx::Swizzle::k128),
-                        (s / 16) * kHalfBytes + (s % 16 / 4) * 1024 + (s % 4) * 32);
+                        (s / 4) * 1024 + (s % 4) * 32);
   }
   return ptx::advance(ptx::descriptor(slot, 16, 1024, ptx::Swizzle::k128), kRopeAt + (s % 4) * 32);
 }
@@ -79,10 +72,11 @@ __device__ __forceinline__ std::uint64_t key_operand(std::uint32_t slot, int s) 
 __device__ __forceinline__ std::uint64_t weight_operand(std::uint32_t slot, int s) {
   return ptx::advance(ptx::descriptor(slot, 16, 1024, ptx::Swizzle::k128), kRopeAt + s * 32);
 }
-/// Half of the latent channels of keys 16 s .. 16 s + 15 as V.
-__device__ __forceinline__ std::uint64_t value_operand(std::uint32_t slot, int s, int half) {
-  return ptx::advance(ptx::descriptor(slot, 1024, kGroupBytes, ptx::Swizzle::k128),
-                      static_cast<std::uint32_t>(half) * kHalfBytes + s * 2 * kGroupBytes);
+/// Latent channels of keys 16 s .. 16 s + 15 as V, from chunk `chunk` on.
+__device__ __forceinline__ std::uint64_t value_operand(std::uint32_t slot, int s, int chunk) {
+  return ptx::advance(
+      ptx::descriptor(slot + static_cast<std::uint32_t>(chunk) * 1024, 1024, kGroupBytes, ptx::Swizzle::k128),
+      s * 2 * kGroupBytes);
 }
 
 }  // namespace mla::MLA_ARCH_NS::latent::large

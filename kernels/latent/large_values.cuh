@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Large work of cuda-latent: weights times values, half of the latent channels a warpgroup. See large.cuh for
-// the picture.
+// Large work of cuda-latent: the warpgroups that multiply weights with values, one for each half of the
+// latent channels. See large.cuh for the picture.
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
-#include "latent/large_scores.cuh"
 #include "latent/large_shared.cuh"
 #include "ptx/async_fence.cuh"
+#include "ptx/barrier.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/mbarrier.cuh"
@@ -16,29 +16,32 @@
 
 namespace mla::MLA_ARCH_NS::latent::large {
 
-template <class Config, int kGroup>
+template <class Config>
 struct Values {
   using Element = typename Config::Element;
 
   const Call& p;
   Control& control;
   const std::uint32_t shared;
-  const Place place;
-  float out[128];  // [64 rows, 256 channels]
-  float top[2];    // of rows place.row() and + 8: maximum that `out` refers to
-  float sum[2];    // behind the last block: of the weights
+  const int rank;
+  const int half;
+  float out[2][64];  // [64 rows, 128 channels] each
+  float top[2];      // behind the last block: of rows lane / 4 and + 8
+  float sum[2];
 
-  __device__ __forceinline__ Values(const Call& call, Control& c, std::uint32_t at, Place where)
-      : p(call), control(c), shared(at), place(where) {}
-
-  __device__ __forceinline__ std::uint32_t tile(int slot) const {
-    return shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
+  static __device__ __forceinline__ std::uint32_t thread() { return threadIdx.x % 128; }
+  static __device__ __forceinline__ std::uint32_t lane() { return threadIdx.x % 32; }
+  /// First of this thread's two rows in the tile.
+  static __device__ __forceinline__ std::int32_t row() {
+    return static_cast<std::int32_t>(thread() / 32 * 16 + lane() / 4);
   }
-
-  __device__ __forceinline__ void start() {
-#pragma unroll
-    for (int i = 0; i < 128; ++i) out[i] = 0.0F;
-    top[0] = top[1] = kLowest;
+  /// All threads of the warpgroup.
+  __device__ __forceinline__ void sync() const {
+    if (half == 0) {
+      ptx::bar_sync<2, 128>();
+    } else {
+      ptx::bar_sync<3, 128>();
+    }
   }
 
   /// Keys that no query sees may hold anything, and 0 times NaN is NaN: their values become 0. Keys that only
@@ -48,15 +51,15 @@ struct Values {
                                                std::uint32_t slot) const {
     const Request& r = s.r;
     const kernels::AttentionParams& a = p.attention;
-    for (std::uint32_t i = place.thread; i < kBlock * 32; i += 128) {
+    for (std::uint32_t i = thread(); i < kBlock * 32; i += 128) {
       const std::uint32_t key = i / 32;
       const auto at = position + static_cast<std::int32_t>(key);
       const bool seen = at < r.end && (at < r.gap_begin || at >= r.gap_end);
       const bool by_all = !a.causal || (at <= r.keys - r.queries &&
                                         (a.window <= 0 || at >= r.keys - a.window || at < a.sink));
       if (seen && by_all) continue;
-      const std::uint32_t to =
-          slot + kGroup * kHalfBytes + key / 8 * kGroupBytes + i % 32 / 8 * 1024 + key % 8 * 128 + i % 8 * 16;
+      const std::uint32_t chunk = static_cast<std::uint32_t>(half) * 4 + i % 32 / 8;
+      const std::uint32_t to = slot + key / 8 * kGroupBytes + chunk * 1024 + key % 8 * 128 + i % 8 * 16;
       if (!seen) {
         ptx::store_zeros_16(to);
         continue;
@@ -66,7 +69,7 @@ struct Values {
       *values = make_uint4(finite_pair(x.x), finite_pair(x.y), finite_pair(x.z), finite_pair(x.w));
     }
     ptx::fence_async_shared();
-    group_sync<kGroup>();
+    sync();
   }
   /// Two elements, with 0 for those that are not finite: all bits of the exponent are set.
   static __device__ __forceinline__ std::uint32_t finite_pair(std::uint32_t pair) {
@@ -77,67 +80,87 @@ struct Values {
   }
 
   /// The sums so far refer to a smaller maximum: rarely, see kSlack.
-  __device__ __forceinline__ void rescale(float first, float second) {
-    if (!__any_sync(kEveryLane, first != top[0] || second != top[1])) return;
-    const float a = rescale_factor(top[0], first), b = rescale_factor(top[1], second);
+  __device__ __forceinline__ void rescale(int slot) {
+    const float a = control.factor[slot][row()], b = control.factor[slot][row() + 8];
+    if (!__any_sync(0xffffffffU, a != 1.0F || b != 1.0F)) return;
 #pragma unroll
-    for (int i = 0; i < 128; ++i) out[i] *= i / 2 % 2 == 0 ? a : b;
-    top[0] = first;
-    top[1] = second;
-  }
-
-  /// out += the other's weights times the values of its block; `wait` is for those of the last 32 keys. 32 keys
-  /// at a time go back as soon as they may be written over.
-  template <class Wait>
-  __device__ __forceinline__ void multiply_other(const Wait& wait) {
-    constexpr int kOther = 1 - kGroup;
-    start_products();
-    add_other<0>();
-    wait();
-    add_other<1>();
-    finish_products(kOther, 1);
-  }
-  /// The same with this warpgroup's own block and weights.
-  __device__ __forceinline__ void multiply_own(const std::uint32_t (&weight)[4][4]) {
-    start_products();
-#pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      ptx::wgmma_m64n256<Element>(out, weight[k], value_operand(tile(kGroup), k, kGroup));
-      if (k % 2 == 1) ptx::wgmma_commit();
+    for (int i = 0; i < 64; ++i) {
+      out[0][i] *= i / 2 % 2 == 0 ? a : b;
+      out[1][i] *= i / 2 % 2 == 0 ? a : b;
     }
-    finish_products(kGroup, 0);
   }
 
-  __device__ __forceinline__ void start_products() {
-    ptx::keep(out);
-    ptx::wgmma_fence();
-  }
-  template <int kKeys>
-  __device__ __forceinline__ void add_other() {
-    constexpr int kOther = 1 - kGroup;
+  /// out += weights of 32 keys times their values; the group is closed.
+  __device__ __forceinline__ void issue(std::uint32_t slot, int keys) {
 #pragma unroll
-    for (int k = 2 * kKeys; k < 2 * kKeys + 2; ++k) {
-      ptx::wgmma_m64n256<Element>(out, weight_operand(tile(kOther), k),
-                                  value_operand(tile(kOther), k, kGroup));
+    for (int unit = 0; unit < 2; ++unit) {  // one unit, then the other: switching in between is slower
+#pragma unroll
+      for (int s = 0; s < 2; ++s) {
+        ptx::wgmma_m64n128<Element>(out[unit], weight_operand(slot, 2 * keys + s),
+                                    value_operand(slot, 2 * keys + s, half * 4 + unit * 2));
+      }
     }
     ptx::wgmma_commit();
   }
-  __device__ __forceinline__ void finish_products(int slot, int part) {
-    ptx::wgmma_wait<1>();
-    release(slot, part, 0);
-    ptx::wgmma_wait<0>();
-    ptx::keep(out);
-    release(slot, part, 1);
+
+  /// One arrival of this warp, for 32 keys of the slot, in every CTA of the cluster.
+  __device__ __forceinline__ void release(int slot, int keys) const {
+    __syncwarp();
+    const std::uint32_t empty = ptx::smem(&control.empty[slot][keys]);
+    if constexpr (Config::kTiles == 1) {
+      if (lane() == 0) ptx::mbarrier_arrive(empty);
+    } else {
+      if (lane() < Config::kTiles) ptx::mbarrier_arrive_cluster(ptx::map_shared(empty, lane()));
+    }
   }
 
-  /// One arrival of this warp for 32 keys of a part of a slot, in every CTA of the cluster.
-  __device__ __forceinline__ void release(int slot, int part, int keys) const {
-    __syncwarp();
-    const std::uint32_t empty = ptx::smem(&control.empty[slot][part][keys]);
-    if constexpr (Config::kTiles == 1) {
-      if (place.lane() == 0) ptx::mbarrier_arrive(empty);
-    } else {
-      if (place.lane() < Config::kTiles) ptx::mbarrier_arrive_cluster(ptx::map_shared(empty, place.lane()));
+  /// Segment by segment, block by block; `finish` takes the result of a segment.
+  template <class Finish>
+  __device__ __forceinline__ void run(const Finish& finish) {
+    int slot = 0, segment = 0;
+    std::uint32_t parity = 0;
+    while (true) {
+      ptx::mbarrier_wait(ptx::smem(&control.full[slot]),
+                         parity);  // the segment is written before its first block
+      const Segment& s = control.segments[segment];
+      const std::int32_t first = s.first, steps = s.last - first;
+#pragma unroll
+      for (int i = 0; i < 64; ++i) out[0][i] = out[1][i] = 0.0F;
+      for (std::int32_t i = 0; i < steps; ++i) {
+        ptx::mbarrier_wait(ptx::smem(&control.weights_full[slot][0]), parity);
+        ptx::mbarrier_wait(ptx::smem(&control.full[slot]), parity);
+        const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
+        if (i > 0) rescale(slot);
+        const std::int32_t j = first + i;
+        if (j < s.plain_begin || j >= s.plain_end) clear_unseen(s, s.r.position(j), tile);
+        ptx::keep(out[0]);
+        ptx::keep(out[1]);
+        ptx::wgmma_fence();
+        issue(tile, 0);
+        ptx::mbarrier_wait(ptx::smem(&control.weights_full[slot][1]), parity);
+        issue(tile, 1);
+        ptx::wgmma_wait<1>();
+        release(slot, 0);  // so that the next block's first half is on its way early
+        ptx::wgmma_wait<0>();
+        ptx::keep(out[0]);
+        ptx::keep(out[1]);
+        if (i + 1 == steps) {
+#pragma unroll
+          for (int h = 0; h < 2; ++h) {
+            top[h] = control.top[slot][row() + 8 * h];
+            sum[h] = control.sum[slot][row() + 8 * h];
+          }
+        }
+        release(slot, 1);
+        if (++slot == kSlots) {
+          slot = 0;
+          parity ^= 1;
+        }
+      }
+      const bool more = s.more != 0;
+      finish(s);
+      if (!more) break;
+      segment = segment + 1 == kSegments ? 0 : segment + 1;
     }
   }
 };

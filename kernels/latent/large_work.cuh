@@ -16,7 +16,7 @@
 
 namespace mla::MLA_ARCH_NS::latent::large {
 
-inline constexpr int kThreads = 384;
+inline constexpr int kThreads = 512;
 /// Keys of a block, the unit in which work is dealt out.
 inline constexpr std::int32_t kBlock = 64;
 
@@ -180,7 +180,7 @@ __device__ __forceinline__ void find_range(const Call& p, std::int32_t c, std::i
   __syncthreads();
 }
 
-/// Walks over the segments of a range. Few registers: it runs in warps that have 56 of them.
+/// Walks over the segments of a range. Few registers: it runs in warps that have 40 of them.
 struct Walk {
   std::int32_t request, group, origin, begin, end;
   std::int32_t first_token = 0, queries = 0, groups = 0, blocks = 1;  // of the request, see Request

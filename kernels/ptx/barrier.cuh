@@ -11,10 +11,4 @@ __device__ __forceinline__ void bar_sync() {
   asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
 }
 
-/// bar.arrive: the other side of bar_sync, without waiting; kThreads counts both sides' threads.
-template <int kBarrier, int kThreads>
-__device__ __forceinline__ void bar_arrive() {
-  asm volatile("bar.arrive %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
-}
-
 }  // namespace mla::MLA_ARCH_NS::ptx
