@@ -122,10 +122,24 @@ Clusters choose_large(const Work& work, std::int32_t size) {
 }
 
 bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms) {
-  if (rows <= 32) return false;  // at least half of its products would be padding
-  std::int64_t blocks = 0;
-  for (const std::int64_t n : keys) blocks += ceil_div(n, kLargeBlock);
-  return blocks * ceil_div(rows, 64) >= num_sms * 4;
+  if (rows <= 32 || keys.empty()) return false;  // at least half of its products would be padding
+  // Nanoseconds on an H200 (132 multiprocessors) as measured; docs/kernels/cuda-latent-large.md has the points.
+  constexpr std::int64_t kSmall = 9'000, kSmallKey = 290;  // 1024 keys of 32 rows
+  constexpr std::int64_t kLarge = 17'600, kPart = 1'920, kBlock = 2'400, kPairBlock = 1'880;
+  const std::int64_t size = rows > 64 ? 2 : 1;
+  const std::int64_t groups = ceil_div(rows, 64 * size);
+  const std::int64_t units = static_cast<std::int64_t>(keys.size()) * groups;
+  std::int64_t total = 0, blocks = 0;
+  for (const std::int64_t n : keys) {
+    total += n;
+    blocks += ceil_div(n, kLargeBlock) * groups;
+  }
+  const std::int64_t ranges = std::min(blocks, resident_clusters(size, num_sms));
+  const std::int64_t parts = ranges > units ? ceil_div(ranges, units) : 0;  // a cut unit's, to be added up
+  const std::int64_t large =
+      kLarge + ceil_div(blocks, ranges) * (size == 1 ? kBlock : kPairBlock) + parts * kPart;
+  const std::int64_t small = kSmall + total * ceil_div(rows, 32) * kSmallKey / 1024 * 132 / num_sms;
+  return large < small;
 }
 
 }  // namespace mla::kernels::latent

@@ -44,7 +44,9 @@ struct Clusters {
 /// request is cut.
 [[nodiscard]] Clusters choose_large(const Work& work, std::int32_t size);
 
-/// Whether the large-work kernel is the faster one for requests of up to `rows` rows.
+/// Whether the large-work kernel is the faster one for requests of up to `rows` rows, by a model of what both
+/// take: adding up the parts of a request takes the large one about as long as one of its blocks each, so few
+/// long requests are not for it.
 [[nodiscard]] bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms);
 
 }  // namespace mla::kernels::latent

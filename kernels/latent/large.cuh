@@ -73,13 +73,14 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::prefetch_map(&maps.latent);
     ptx::prefetch_map(&maps.rope);
   }
+  if constexpr (Config::kTiles > 1) {
+    __syncwarp();
+    ptx::cluster_arrive_relaxed();  // the fence above has made the barriers known
+  }
   ptx::let_next_launch_start();
   ptx::wait_for_previous_launch();
   find_range(p, static_cast<std::int32_t>(blockIdx.x) / Config::kTiles, Config::kRows, control.range);
-  if constexpr (Config::kTiles > 1) {
-    ptx::cluster_arrive();
-    ptx::cluster_wait();
-  }
+  if constexpr (Config::kTiles > 1) ptx::cluster_wait();
   const bool work = control.range.range.begin < control.range.range.end;
   const std::uint32_t shared = ptx::smem(dynamic);
   if (role == 0) {
@@ -103,7 +104,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   if constexpr (Config::kTiles > 1) {
     __syncwarp();
-    ptx::cluster_arrive();  // the other CTA may still load and arrive here
+    ptx::cluster_arrive_relaxed();  // the other CTA may still load and arrive here
     ptx::cluster_wait();
   }
 }

@@ -80,13 +80,14 @@ struct Scores {
     const std::uint32_t to =
         shared + static_cast<std::uint32_t>(slot) * kSlotBytes + kRopeAt + row() * 128 + lane() % 4 * 4;
 #pragma unroll
+    for (float& x : score) x = __fmul_rn(x, p.scale_log2);  // here, so that a lone key weighs exactly 1
+#pragma unroll
     for (int h = 0; h < 2; ++h) {
       float most = score[2 * h];
 #pragma unroll
       for (int i = 0; i < 8; ++i) most = fmaxf(most, fmaxf(score[4 * i + 2 * h], score[4 * i + 2 * h + 1]));
       most = fmaxf(most, __shfl_xor_sync(kEveryLane, most, 1));
       most = fmaxf(most, __shfl_xor_sync(kEveryLane, most, 2));
-      most *= p.scale_log2;
       float factor = 1.0F;
       if (most > top[h] + kSlack) {
         factor = ptx::ex2(top[h] - most);
@@ -99,7 +100,7 @@ struct Scores {
     for (int half = 0; half < 2; ++half) {
 #pragma unroll
       for (int i = 16 * half; i < 16 * half + 16; ++i) {
-        score[i] = ptx::ex2(fmaf(score[i], p.scale_log2, -top[i / 2 % 2]));
+        score[i] = ptx::ex2(__fsub_rn(score[i], top[i / 2 % 2]));
       }
       if (half == 0) ptx::bar_sync<kScoresBarrier, 128>();  // all four warps have read the rotary part
 #pragma unroll

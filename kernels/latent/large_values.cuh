@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "latent/large_shared.cuh"
 #include "ptx/async_fence.cuh"
@@ -43,21 +44,39 @@ struct Values {
     }
   }
 
-  /// Keys that no query sees may hold anything, and 0 times NaN is NaN: their values become 0.
+  /// Keys that no query sees may hold anything, and 0 times NaN is NaN: their values become 0. Keys that only
+  /// some queries see lose what is not finite in them: the rows that do see them have a weight that is not
+  /// finite either.
   __device__ __forceinline__ void clear_unseen(const Segment& s, std::int32_t position,
                                                std::uint32_t slot) const {
     const Request& r = s.r;
-    const std::int32_t behind = position + kBlock;
-    if (behind <= r.end && (behind <= r.gap_begin || position >= r.gap_end)) return;
+    const kernels::AttentionParams& a = p.attention;
     for (std::uint32_t i = thread(); i < kBlock * 32; i += 128) {
       const std::uint32_t key = i / 32;
       const auto at = position + static_cast<std::int32_t>(key);
-      if (at < r.end && (at < r.gap_begin || at >= r.gap_end)) continue;
+      const bool seen = at < r.end && (at < r.gap_begin || at >= r.gap_end);
+      const bool by_all = !a.causal || (at <= r.keys - r.queries &&
+                                        (a.window <= 0 || at >= r.keys - a.window || at < a.sink));
+      if (seen && by_all) continue;
       const std::uint32_t chunk = static_cast<std::uint32_t>(half) * 4 + i % 32 / 8;
-      ptx::store_zeros_16(slot + key / 8 * kGroupBytes + chunk * 1024 + key % 8 * 128 + i % 8 * 16);
+      const std::uint32_t to = slot + key / 8 * kGroupBytes + chunk * 1024 + key % 8 * 128 + i % 8 * 16;
+      if (!seen) {
+        ptx::store_zeros_16(to);
+        continue;
+      }
+      auto* const values = static_cast<uint4*>(__cvta_shared_to_generic(to));
+      const uint4 x = *values;
+      *values = make_uint4(finite_pair(x.x), finite_pair(x.y), finite_pair(x.z), finite_pair(x.w));
     }
     ptx::fence_async_shared();
     sync();
+  }
+  /// Two elements, with 0 for those that are not finite: all bits of the exponent are set.
+  static __device__ __forceinline__ std::uint32_t finite_pair(std::uint32_t pair) {
+    constexpr std::uint32_t kExponent = std::is_same_v<Element, __half> ? 0x7c00U : 0x7f80U;
+    if ((pair & kExponent) == kExponent) pair &= 0xffff0000U;
+    if ((pair >> 16 & kExponent) == kExponent) pair &= 0x0000ffffU;
+    return pair;
   }
 
   /// The sums so far refer to a smaller maximum: rarely, see kSlack.

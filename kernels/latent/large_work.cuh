@@ -83,9 +83,11 @@ struct RangeScratch {
   Range range;
 };
 
-/// First block of range c.
+/// First block of range c: total c / count, mostly without a division of 64 bits.
 __device__ __forceinline__ std::int32_t range_begin(std::int32_t total, std::int32_t count, std::int32_t c) {
-  return static_cast<std::int32_t>(std::int64_t{total} * c / count);
+  const std::int32_t each = total / count, rest = total - each * count;
+  if (count < 1 << 15) return each * c + rest * c / count;
+  return each * c + static_cast<std::int32_t>(std::int64_t{rest} * c / count);
 }
 /// The range that block x lies in.
 __device__ __forceinline__ std::int32_t range_of(std::int32_t total, std::int32_t count, std::int32_t x) {
@@ -100,9 +102,10 @@ __device__ __forceinline__ void share_out(const Call& p, std::int32_t c, std::in
   const std::int32_t each = (requests + kThreads - 1) / kThreads;
   const std::int32_t first = min(thread * each, requests);
   const std::int32_t last = min(first + each, requests);
-  std::int32_t mine = 0;
+  std::int32_t mine = 0, first_blocks = 1;  // blocks of a unit of this thread's first request
   for (std::int32_t i = first; i < last; ++i) {
     const Request r = load_request(p, i, group_rows);
+    if (i == first) first_blocks = r.blocks;
     mine += r.blocks * r.groups;
   }
   std::int32_t inclusive = mine;
@@ -128,7 +131,12 @@ __device__ __forceinline__ void share_out(const Call& p, std::int32_t c, std::in
   }
   std::int32_t origin = inclusive - mine;
   if (begin < end && begin >= origin && begin < inclusive) {
-    for (std::int32_t i = first; i < last; ++i) {
+    if (each == 1) {  // the usual case needs nothing loaded again
+      scratch.range.request = first;
+      scratch.range.group = (begin - origin) / first_blocks;
+      scratch.range.origin = origin + scratch.range.group * first_blocks;
+    }
+    for (std::int32_t i = each == 1 ? last : first; i < last; ++i) {
       const Request r = load_request(p, i, group_rows);
       const std::int32_t size = r.blocks * r.groups;
       if (begin < origin + size) {

@@ -196,11 +196,22 @@ TEST(LatentLarge, TakesTheCallersSplitsWhileTheyCanBeCounted) {
   EXPECT_EQ(large(alike(300, 64), 2, 1, 4), (Clusters{2, 300, 1})) << "1200 counters of 1024";
 }
 
-TEST(LatentLarge, IsForWorkThatFillsTheGpu) {
+TEST(LatentLarge, IsForManyRequestsOfManyRows) {
   EXPECT_TRUE(prefers_large(alike(32, 4096), 128, 132));
   EXPECT_TRUE(prefers_large(alike(32, 4096), 64, 132));
+  EXPECT_TRUE(prefers_large(alike(128, 1024), 64, 132));
   EXPECT_FALSE(prefers_large(alike(1, 8192), 128, 132));
+  EXPECT_FALSE(prefers_large(alike(32, 512), 64, 132)) << "what is fixed costs more than the keys";
   EXPECT_FALSE(prefers_large(alike(128, 8192), 32, 132)) << "padding to 64 rows costs more than it saves";
+  EXPECT_FALSE(prefers_large({}, 128, 132));
+}
+
+TEST(LatentLarge, IsNotForFewRequestsWhosePartsWouldHaveToBeAddedUp) {
+  // Measured, us, large against small: 158.6 and 47.5; 68.1 and 47; 62.4 and 85; 124 and 160.
+  EXPECT_FALSE(prefers_large(alike(1, 32768), 128, 132));
+  EXPECT_FALSE(prefers_large(alike(8, 8192), 64, 132));
+  EXPECT_TRUE(prefers_large(alike(8, 8192), 128, 132));
+  EXPECT_TRUE(prefers_large(alike(8, 32768), 64, 132));
 }
 
 TEST(LatentCounters, AreAPlacePerWorkspaceAndComeBack) {
