@@ -65,7 +65,7 @@ def axes_of(key):
 
 
 def us(time):
-    return f"{time:,.0f}".replace(",", " ") if time >= 200 else f"{time:.1f}"
+    return f"{time:.0f}" if time >= 200 else f"{time:.1f}"
 
 
 def best(times):
@@ -137,7 +137,7 @@ def prompts(prefill, mixed):
 
 {time_table(["batch"], prefill, shapes)}
 
-The fastest prefill kernel takes {min(ratios):.1f} to {max(ratios):.1f} times less than the absorbed `cuda-splitkv`. Prompts and decodes in one
+The fastest prefill kernel is {min(ratios):.1f} to {max(ratios):.1f} times as fast as the absorbed `cuda-splitkv`. Prompts and decodes in one
 batch (`mixed`): {'; '.join(both)}.
 """
 
