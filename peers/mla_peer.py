@@ -38,16 +38,19 @@ def need(package, why=""):
 
 def read_safetensors(path):
     """name -> (stored dtype, shape, bytearray)."""
-    with open(path, "rb") as f:
-        data = f.read()
-    (length,) = struct.unpack_from("<Q", data)
-    header = json.loads(data[8:8 + length])
     tensors = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = entry["data_offsets"]
-        tensors[name] = (entry["dtype"], entry["shape"], bytearray(data[8 + length + begin:8 + length + end]))
+    with open(path, "rb") as f:
+        (length,) = struct.unpack("<Q", f.read(8))
+        header = json.loads(f.read(length))
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            begin, end = entry["data_offsets"]
+            data = bytearray(end - begin)
+            f.seek(8 + length + begin)
+            if f.readinto(data) != len(data):
+                raise ValueError(f"{path} ends within tensor {name}")
+            tensors[name] = (entry["dtype"], entry["shape"], data)
     return tensors
 
 

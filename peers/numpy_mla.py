@@ -60,9 +60,18 @@ class NumpyPeer:
                 data = values.astype({"f64": "<f8", "f32": "<f4", "f16": "<f2"}[name])
         return STORED[name], values.shape, data.tobytes()
 
-    def rows(self, call):
-        """The pool as [slots, L + R] numbers."""
-        np, shape, tensors = self.np, call.shape, call.tensors
+    def take(self, tensor, slots):
+        """Those slots of a pool [blocks, block_size, width]: the rest of it may be gigabytes."""
+        dtype, shape, data = tensor
+        width = len(data) // max(1, shape[0] * shape[1])
+        picked = self.np.frombuffer(data, "u1").reshape(-1, width)[slots]
+        return dtype, (len(slots), shape[2]), picked.tobytes()
+
+    def rows(self, call, slots):
+        """These slots of the pool as [slots, L + R] numbers."""
+        np, shape = self.np, call.shape
+        tensors = {**call.tensors, **{name: self.take(call.tensors[name], slots)
+                                      for name in ("cache", "k_pe") if name in call.tensors}}
         latent, rope = shape.kv_lora_rank, shape.qk_rope_head_dim
         if shape.cache == "fp8_ds_mla":
             raw = self.decode(tensors["cache"])
@@ -113,8 +122,6 @@ class NumpyPeer:
 
     def run(self, call):
         np, shape = self.np, call.shape
-        with np.errstate(invalid="ignore", over="ignore"):  # unused slots may hold anything
-            rows = self.rows(call)
         q = self.decode(call.tensors["q"])
         latent, nope, head = shape.kv_lora_rank, shape.qk_nope_head_dim, shape.space == "head"
         if head:
@@ -127,14 +134,16 @@ class NumpyPeer:
         out, lse = np.zeros((tokens, heads, latent)), np.full((tokens, heads), -np.inf)
         for b, n in enumerate(lengths):
             first, last = int(starts[b]), int(starts[b + 1])
-            slots = [int(table[b, p // size]) * size + p % size for p in range(int(n))]
+            positions = np.arange(int(n))
+            slots = table[b, positions // size].astype("i8") * size + positions % size
+            with np.errstate(invalid="ignore", over="ignore"):
+                rows = self.rows(call, slots)
             for t in range(first, last):
                 keys = self.visible(shape, None if index is None else index[t], t - first, last - first, int(n))
                 if len(keys) == 0:
                     continue
-                places = np.asarray(slots)[keys]
                 out[t], lse[t] = self.merge([self.attend(call, q[t], rows[part], latent)
-                                             for part in np.array_split(places, max(1, call.splits))
+                                             for part in np.array_split(keys, max(1, call.splits))
                                              if len(part) > 0])
         if head:
             out = np.einsum("thl,hvl->thv", out, w_uv)
