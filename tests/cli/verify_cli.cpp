@@ -298,7 +298,7 @@ TEST_F(VerifyCli, WithoutItsConstantsNothingIsJudged) {
   std::ofstream(dir_ / "verify" / "limits.json") << "{\"schema_version\": 1}";
   const RunResult r = verify({"--config-dir", dir_.string(), "run", "--in-process", "--case", kCase});
   EXPECT_EQ(r.exit_code, 2) << r.out;
-  EXPECT_NE(r.err.find("limits.json: '"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("limits.json: has no 'sigmas'"), std::string::npos) << r.err;
 }
 
 TEST_F(VerifyCli, OraclesAreExplained) {
