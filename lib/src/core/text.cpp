@@ -49,17 +49,6 @@ std::size_t printable_length(std::string_view text) {
   return lead < 0xC0 || code < kSmallest[length] || surrogate || code > 0x10FFFF ? 0 : length;
 }
 
-/// Adds the first character of `text`, or \xNN for a byte that is none; the bytes that it took.
-std::size_t add_printable(std::string& out, std::string_view text) {
-  const std::size_t length = printable_length(text);
-  if (length > 0) {
-    out += text.substr(0, length);
-    return length;
-  }
-  out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
-  return 1;
-}
-
 }  // namespace
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
@@ -109,6 +98,21 @@ std::string to_lower(std::string_view text) {
   }
   return lower;
 }
+
+namespace {
+
+/// Adds the first character of `text`, or \xNN for a byte that is none; the bytes that it took.
+std::size_t add_printable(std::string& out, std::string_view text) {
+  const std::size_t length = printable_length(text);
+  if (length > 0) {
+    out += text.substr(0, length);
+    return length;
+  }
+  out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+  return 1;
+}
+
+}  // namespace
 
 std::string quoted(std::string_view text) {
   constexpr std::size_t kLongest = 60;
