@@ -12,6 +12,7 @@
 #include <cstring>
 #include <new>
 
+#include "core/printable.hpp"
 #include "mla/error.hpp"
 #include "mla/version.hpp"
 #include "spec/text_file.hpp"
@@ -56,9 +57,9 @@ int report_fault(std::string_view program, std::string_view what) {
 }  // namespace
 
 void print_error(std::string_view program, std::string_view message, std::string_view hint) {
-  std::string text = fmt::format("{}: error: {}\n", program, message);
-  if (!hint.empty()) text += fmt::format("hint: {}\n", hint);
-  std::fputs(text.c_str(), stderr);
+  std::string lines = fmt::format("{}: error: {}\n", program, message);
+  if (!hint.empty()) lines += fmt::format("hint: {}\n", hint);
+  std::fputs(text::printable(lines).c_str(), stderr);
 }
 
 int guard(const char* program, const std::function<int()>& body) {

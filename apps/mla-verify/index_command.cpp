@@ -4,12 +4,17 @@
 
 #include "commands.hpp"
 #include "mla/device_ops.hpp"
+#include "mla/error.hpp"
 #include "verify/index_check.hpp"
 #include "view.hpp"
 
 namespace mla::verify_app {
 
 int index(const IndexRequest& request) {
+  if (request.cases == 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--cases is 0, but what checks no batch must not pass: at least 1");
+  }
   std::vector<std::unique_ptr<verify::Indexer>> owned;
   owned.push_back(verify::host_indexer());
   const Support device = device_ops::available();

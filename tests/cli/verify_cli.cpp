@@ -99,6 +99,8 @@ TEST_F(VerifyCli, UsageErrorsExitWithTwo) {
   expect_error({"run", "--case", "decode 1q9s5"}, 2, {"5", "9"});
   expect_error({"run", "--case", "decode 1q1s5 l40 cache:fp8_ds_mla"}, 3, {"40"});
   expect_error({"run", "-o", "xml"}, 2, {"xml", "json"});
+  expect_error({"index", "--cases", "0"}, 2, {"--cases is 0", "at least 1"});
+  expect_error({"run", "--case", "decode \x1b[31mh1"}, 2, {"\\x1b[31m"});
   expect_error({"mutants", "--suite", "none"}, 2, {"'none'"});
 }
 
@@ -406,7 +408,7 @@ TEST_F(VerifyCli, WithoutItsConstantsNothingIsJudged) {
   std::ofstream(dir_ / "verify" / "limits.json") << "{\"schema_version\": 1}";
   const RunResult r = verify({"--config-dir", dir_.string(), "run", "--in-process", "--case", kCase});
   EXPECT_EQ(r.exit_code, 2) << r.out;
-  EXPECT_NE(r.err.find("limits.json: '"), std::string::npos) << r.err;
+  EXPECT_NE(r.err.find("limits.json: has no 'sigmas'"), std::string::npos) << r.err;
 }
 
 TEST_F(VerifyCli, OraclesAreExplained) {

@@ -37,7 +37,18 @@ run("${CXX}" -std=c++20 "${SOURCE_DIR}/main.cpp" -o "${WORK_DIR}/build/consumer-
   "-Wl,-rpath,${moved}/${LIBDIR}")
 run("${WORK_DIR}/build/consumer-pc")
 
-# SONAME carries the minor version while the major one is 0, and nothing but our own namespace is exported.
+# Nothing but our own namespace is exported, beside the standard library's templates, which every library exports.
+find_program(NM nm REQUIRED)
+run("${NM}" --dynamic --demangle --defined-only "${moved}/${LIBDIR}/libmla.so")
+string(REGEX REPLACE "\n+$" "" output "${output}")
+string(REPLACE ";" "," output "${output}")
+string(REPLACE "\n" ";" symbols "${output}")
+list(FILTER symbols EXCLUDE REGEX "mla::|std::|__gnu_cxx::")
+if(symbols)
+  message(FATAL_ERROR "libmla.so exports what is not its own: ${symbols}")
+endif()
+
+# SONAME carries the minor version while the major one is 0.
 find_program(READELF readelf REQUIRED)
 run("${READELF}" -d "${moved}/${LIBDIR}/libmla.so")
 if(NOT output MATCHES "SONAME.*libmla\\.so\\.0\\.[0-9]+")

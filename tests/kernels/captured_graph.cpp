@@ -2,6 +2,7 @@
 #include "captured_graph.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <regex>
 #include <set>
 #include <string>
@@ -111,6 +112,22 @@ TEST(Layering, GoogleBenchmarkIsInOneFile) {
     if (include.header.rfind("benchmark/", 0) == 0) files.insert(include.file);
   }
   EXPECT_EQ(files.size(), 1U);
+}
+
+TEST(Layering, JoinComesWithItsHeader) {
+  // Up to fmt 10 <fmt/format.h> has it too; from 11 on such a file does not compile.
+  const fs::path root = MLA_SOURCE_DIR;
+  for (const char* top : {"lib", "reference", "kernels", "apps", "tests"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / top)) {
+      const std::string suffix = entry.path().extension().string();
+      if (suffix != ".cpp" && suffix != ".hpp" && suffix != ".cu") continue;
+      std::ifstream in(entry.path());
+      const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+      if (text.find(std::string("fmt::") + "join(") == std::string::npos) continue;
+      EXPECT_NE(text.find("#include <fmt/ranges.h>"), std::string::npos)
+          << fs::relative(entry.path(), root).generic_string() << " joins without <fmt/ranges.h>";
+    }
+  }
 }
 
 TEST(Layering, InlineAssemblyOnlyInPtx) {

@@ -67,7 +67,7 @@ def run(message):
         tensors["more"] = ("F32", [1], b"\0\0\0\0")
     if FAULT == "wait":
         say(id=n, wait=60)
-        time.sleep(5)
+        time.sleep(3)
     if FAULT != "no-file":
         write(message["out"], tensors)
     if FAULT == "cut-file":

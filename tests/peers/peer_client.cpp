@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 
@@ -24,11 +23,12 @@ const char* const kCase = "decode latent h2 l16 r8 p8 v12 1q1s5_1q1s9 causal b4 
 class PeerClient : public testing::Test {
  protected:
   void SetUp() override {
-    python_ = test::python_with("");
+    static const std::string python = test::python_with("");
+    python_ = python;
     if (python_.empty()) GTEST_SKIP() << "no Python 3 interpreter was found";
   }
   [[nodiscard]] PeerBackend start(const std::string& fault, double timeout = 20) const {
-    const std::string command = python_ + " " MLA_TEST_DATA "/peers/bad_peer.py " + fault;
+    const std::string command = python_ + " -S " MLA_TEST_DATA "/peers/bad_peer.py " + fault;
     return PeerBackend("peer:" + fault, command, {timeout});
   }
   static verify::Verdict judge(const Backend& backend) {
@@ -81,12 +81,12 @@ TEST_F(PeerClient, DeathAndSilenceAreFailuresOfTheCase) {
   expect_failure("exit", {"exit code 7", "out of luck"});
   expect_failure("supports-exit", {"exit code 9"});
   expect_failure("supports-silent", {"does not say why"});
-  expect_failure("hang", {"no answer within 3 s"}, 3);
+  expect_failure("hang", {"no answer within 0.5 s"}, 0.5);
   expect_failure("endless", {"without the end of a line"});
 }
 
 TEST_F(PeerClient, WaitingIsGrantedWhenAsked) {
-  const PeerBackend backend = start("wait", 3);
+  const PeerBackend backend = start("wait", 2);
   const verify::Verdict verdict = judge(backend);
   EXPECT_EQ(verdict.reason.find("no answer"), std::string::npos) << verdict.reason;
   EXPECT_NE(verdict.reason.find("budget"), std::string::npos) << verdict.reason;
@@ -173,14 +173,12 @@ TEST_F(PeerClient, NothingIsLeftBehind) {
   const fs::path own = fs::path(testing::TempDir()) / ("mla_peer_client_" + std::to_string(::getpid()));
   fs::create_directories(own);
   ::setenv("TMPDIR", own.c_str(), 1);
-  const auto begin = std::chrono::steady_clock::now();
   {
-    const PeerBackend backend = start("hang", 3);
+    const PeerBackend backend = start("hang", 2);
     static_cast<void>(judge(backend));
     EXPECT_FALSE(fs::is_empty(own));
   }
   EXPECT_TRUE(fs::is_empty(own));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(90));
   ::unsetenv("TMPDIR");
   fs::remove_all(own);
 }

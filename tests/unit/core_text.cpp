@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/count.hpp"
+#include "core/printable.hpp"
 #include "expect_error.hpp"
 #include "mla/backend.hpp"
 #include "mla/dims.hpp"
@@ -59,6 +60,16 @@ TEST(Text, JoinSplitLower) {
   EXPECT_EQ(text::split("a,,b,", ','), (Words{"a", "", "b", ""}));
   EXPECT_EQ(text::split("", ','), Words{""});
   EXPECT_EQ(text::to_lower("MiXed-09_\xC3\x84"), "mixed-09_\xC3\x84");  // bytes above ASCII are left alone
+}
+
+TEST(Text, PrintableKeepsLinesAndNothingThatMovesACursor) {
+  EXPECT_EQ(text::printable("one\ntwo \xc3\xa9"), "one\ntwo \xc3\xa9");
+  EXPECT_EQ(text::printable("a\x1b[2J\r\x07\xff"
+                            "b\xc2\x9b"),
+            "a\\x1b[2J\\x0d\\x07\\xff"
+            "b\\xc2\\x9b");
+  EXPECT_EQ(text::printable(std::string(100, 'a')), std::string(100, 'a'));
+  EXPECT_EQ(text::printable(""), "");
 }
 
 TEST(Text, QuotedCannotFloodOrRepaintATerminal) {

@@ -20,22 +20,29 @@ constexpr const char* kLiterals[] = {"null", "-1",   "0",      "1",    "3",     
                                      "1e18", "0.5",  "NaN",    "true", "\"x\"", "[]",   "{}",
                                      "[0]",  "[[]]", "[\"x\"]"};
 
+/// Of a long list only some items are replaced: the ends, where rules begin and end, and one in between.
+bool is_target(std::size_t item, std::size_t of) {
+  return of <= 4 || item < 2 || item == of / 2 || item == of - 1;
+}
+
 // Writes `value`, with `literal` in place of the value numbered `target` (in the order they are written).
 class Writer {
  public:
   Writer(std::size_t target, const char* literal) : target_(target), literal_(literal) {}
 
-  std::string write(const json::Value& value) {
-    if (count_++ == target_) return literal_;
+  std::string write(const json::Value& value, bool counts = true) {
+    if (counts && count_++ == target_) return literal_;
     if (const json::Object* object = value.get_if<json::Object>()) {
       std::string out = "{";
       for (const auto& [key, member] : *object)
-        out += (out.size() > 1 ? "," : "") + json::quote(key) + ":" + write(member);
+        out += (out.size() > 1 ? "," : "") + json::quote(key) + ":" + write(member, counts);
       return out + "}";
     }
     if (const json::Array* array = value.get_if<json::Array>()) {
       std::string out = "[";
-      for (const json::Value& item : *array) out += (out.size() > 1 ? "," : "") + write(item);
+      for (std::size_t i = 0; i < array->size(); ++i) {
+        out += (out.size() > 1 ? "," : "") + write((*array)[i], counts && is_target(i, array->size()));
+      }
       return out + "]";
     }
     if (const std::string* word = value.get_if<std::string>()) return json::quote(*word);

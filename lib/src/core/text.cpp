@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/printable.hpp"
+
 namespace mla::text {
 namespace {
 
@@ -117,20 +119,39 @@ std::string to_lower(std::string_view text) {
   return lower;
 }
 
+namespace {
+
+/// Adds the first character of `text`, or \xNN for a byte that is none; the bytes that it took.
+std::size_t add_printable(std::string& out, std::string_view text) {
+  const std::size_t length = printable_length(text);
+  if (length > 0) {
+    out += text.substr(0, length);
+    return length;
+  }
+  out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+  return 1;
+}
+
+}  // namespace
+
 std::string quoted(std::string_view text) {
   constexpr std::size_t kLongest = 60;
   std::string out = "'";
   std::size_t at = 0;
-  while (at < std::min(text.size(), kLongest)) {
-    const std::size_t length = printable_length(text.substr(at));
-    if (length > 0) {
-      out += text.substr(at, length);
-    } else {
-      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at]));
-    }
-    at += std::max<std::size_t>(1, length);
-  }
+  while (at < std::min(text.size(), kLongest)) at += add_printable(out, text.substr(at));
   return out + (at < text.size() ? "...'" : "'");
+}
+
+std::string printable(std::string_view text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] == '\n') {
+      out += text[at++];
+    } else {
+      at += add_printable(out, text.substr(at));
+    }
+  }
+  return out;
 }
 
 std::string with_thousands(std::int64_t value) {
