@@ -17,7 +17,12 @@ int run(const mla::memcalc::Options& options) {
   if (!options.plot.empty()) mla::memcalc::draw(answer.document.figure, options.plot);
   answer.document.command = options.command_line;
   if (answer.plain_text.empty()) {
-    mla::cli::print(answer.document, options.output);
+    mla::cli::Output output = options.output;
+    output.repeat_answer = true;
+    // Rows of plans are wide, and often one setting is common to all of them.
+    using mla::memcalc::Command;
+    output.fold_constant_columns = options.command == Command::kCompare || options.command == Command::kSweep;
+    mla::cli::print(answer.document, output);
     // Rows have no place for sentences.
     if (options.output.format == mla::report::Format::kCsv) {
       for (const std::string& note : answer.document.notes) {
@@ -35,7 +40,6 @@ int run(const mla::memcalc::Options& options) {
 int main(int argc, char** argv) {
   return mla::cli::guard("mla-memcalc", [&] {
     mla::memcalc::Options options;
-    options.output.repeat_answer = true;
     const std::optional<int> ended = mla::memcalc::parse_options(argc, argv, options);
     for (int i = 0; i < argc; ++i)
       options.command_line += (i == 0 ? std::string("mla-memcalc") : " " + std::string(argv[i]));

@@ -64,7 +64,7 @@ report::Table plans_table(const std::vector<capacity::MemoryPlan>& plans,
   report::Table table{
       .name = "layouts", .title = "Layouts: GiB and bytes are those of one GPU", .columns = {}, .rows = {}};
   table.columns = {
-      {.key = "layout", .title = "layout"},
+      {.key = "layout", .title = "layout", .whole = true},
       {.key = "sequences", .title = "sequences", .thousands = true},
       {.key = "replicas", .title = "replicas"},
       {.key = "sequences_per_replica", .title = "a replica", .thousands = true},

@@ -27,10 +27,10 @@ report::Table empty_table() {
   report::Table table{
       .name = "plans", .title = "Plans: GiB and bytes are those of one GPU", .columns = {}, .rows = {}};
   table.columns = {
-      {.key = "model", .title = "model"},
+      {.key = "model", .title = "model", .whole = true},
       {.key = "gpu", .title = "GPU"},
       {.key = "gpus", .title = "GPUs"},
-      {.key = "layout", .title = "layout"},
+      {.key = "layout", .title = "layout", .whole = true},
       {.key = "cache_format", .title = "cache"},
       {.key = "context", .title = "context", .thousands = true},
       {.key = "fits", .title = "fits"},

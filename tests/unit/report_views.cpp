@@ -59,6 +59,16 @@ TEST(ReportText, CutsTextButNeverNumbers) {
   EXPECT_EQ(render(d, Format::kTable, {.width = 5}), "words         number\nabcdefg\u2026  1234567890\n");
 }
 
+TEST(ReportText, NamesThatTellRowsApartAreNotCut) {
+  Document d;
+  Table t{
+      "rows", "", {{.key = "layout", .title = "layout", .whole = true}, {.key = "why", .title = "why"}}, {}};
+  t.rows.push_back({"PP2xDP2xTP4+DCP4+EP8", "a long sentence that may be cut"});
+  d.tables = {t};
+  const std::string text = render(d, Format::kTable, {.width = 30});
+  EXPECT_NE(text.find("PP2xDP2xTP4+DCP4+EP8  a long \u2026"), std::string::npos) << text;
+}
+
 TEST(ReportText, FoldsConstantColumnsAboveTheTable) {
   Document d;
   d.tables.push_back({"t", "", {{"a", "heads"}, {"b", "dtype"}, {"c", "us", 1}, {"d", "empty"}}, {}});

@@ -196,10 +196,11 @@ void budget_beside_weights(Warnings& out, const PlanRequest& request, const Memo
   if (request.cache_bytes.empty() || plan.stages.empty()) return;
   for (const StagePlan& stage : plan.stages) {
     if (plus(stage.weight_bytes, stage.cache_budget) <= request.gpu_memory_bytes) continue;
-    out.push_back(fmt::format(
-        "weights ({}) and the cache budget given ({}) are more than the {} of a GPU: the budget is of another "
-        "layout, or the weights are smaller than counted",
-        gib(stage.weight_bytes), gib(stage.cache_budget), gib(request.gpu_memory_bytes)));
+    out.push_back(
+        fmt::format("weights ({}) and the cache budget given ({}) are more than the {} of a GPU: the budget "
+                    "is of another "
+                    "layout, or the weights are smaller than counted",
+                    gib(stage.weight_bytes), gib(stage.cache_budget), gib(request.gpu_memory_bytes)));
     return;
   }
 }

@@ -23,6 +23,7 @@ struct Column {
   int precision = 2;  ///< digits after the point for reals (tables and Markdown only; JSON and CSV keep all)
   bool thousands = false;   ///< group digits of integers in tables
   bool scientific = false;  ///< reals as 1.23e-07 in tables and Markdown
+  bool whole = false;       ///< text that tells rows apart: never cut to the width of a terminal
 };
 
 struct Table {

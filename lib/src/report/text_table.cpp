@@ -44,6 +44,7 @@ struct Strip {
   std::vector<std::string> cells;
   bool right = false;
   std::size_t width = 0;
+  bool whole = false;
 };
 
 Strip make_strip(const Table& table, std::size_t c) {
@@ -57,11 +58,12 @@ Strip make_strip(const Table& table, std::size_t c) {
     texts = texts || std::holds_alternative<std::string>(row[c]);
   }
   strip.right = numbers && !texts;
+  strip.whole = strip.right || table.columns[c].whole;
   return strip;
 }
 
-/// Takes columns from the widest text strip until the line fits; numbers are never cut, so it may stay too
-/// wide.
+/// Takes columns from the widest text strip until the line fits; numbers and names are never cut, so it may stay
+/// too wide.
 void shrink(std::vector<Strip>& strips, std::size_t width) {
   if (strips.empty()) return;
   const auto total = [&] {
@@ -71,7 +73,7 @@ void shrink(std::vector<Strip>& strips, std::size_t width) {
   while (total() > width) {
     Strip* widest = nullptr;
     for (Strip& strip : strips) {
-      if (!strip.right && strip.width > kNarrowestText &&
+      if (!strip.whole && strip.width > kNarrowestText &&
           (widest == nullptr || strip.width > widest->width)) {
         widest = &strip;
       }
