@@ -116,6 +116,11 @@ std::vector<Candidate> asked_backends(const std::optional<AttentionShape>& shape
 Table backends_table(const ListRequest& request) {
   const ChosenGpu gpu = choose_gpu(request.gpu);
   const std::optional<AttentionShape> shape = asked_shape(request);
+  if (!shape && !request.selector.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--selector marks what a table chooses for a shape, and no shape is given",
+                "name one with --explain SHAPE or --model MODEL");
+  }
   Table table{"backends", "", {{"backend", "backend"}, {"strategy", "strategy"}, {"runs_here", "here"}}, {}};
   const Selector times = shape ? measured_times(request, gpu) : Selector();
   const Selector::Point* const nearest = shape ? times.nearest(*shape) : nullptr;

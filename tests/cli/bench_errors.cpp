@@ -37,10 +37,11 @@ TEST_F(BenchErrors, Usage) {
   expect({"run", "stray"}, 2, {"'stray'"});
   expect({"run", "--window"}, 2, {"--window"});
   expect({"run", "-z"}, 2, {"'-z'"});
-  expect({"list"}, 2, {"'what' is missing: backends|models|gpus|specs|axes", "mla-bench list -h"});
-  expect({"compare", "a"}, 2, {"'now' is missing: File or folder of the later run"});
+  expect({"list"}, 2, {"'what' is missing: backends|", "mla-bench list -h"});
+  expect({"compare", "a"}, 2, {"'now' is missing: "});
   expect({"list", "gpu"}, 2, {"'gpu'", "gpus"});
   expect({"list", "gpus", "--explain", "x"}, 2, {"--explain"});
+  expect({"list", "backends", "--selector", "x.json"}, 2, {"--selector", "--explain"});
   expect({"list", "backends", "-o", "xml"}, 2, {"'xml'", "table, json, csv, md and html"});
   expect({"list", "backends", "--color", "red"}, 2, {"'red'", "never"});
   expect({"--completion", "tcsh"}, 2, {"'tcsh'", "bash"});
