@@ -51,7 +51,7 @@ Series token_series(const Question& question, const Layout& layout) {
 
 LinePanel token_panel(const Question& question, const std::vector<Layout>& layouts) {
   LinePanel panel{.title = "Tokens held, whole sequences",
-                  .x_title = "context (tokens of a sequence)",
+                  .x_title = "context (tokens of a sequence, k = 1,024)",
                   .y_title = "tokens on all GPUs",
                   .series = {}};
   for (const Layout& layout : layouts) panel.series.push_back(token_series(question, layout));
@@ -204,7 +204,7 @@ report::Figure sweep_figure(const report::Table& plans) {
   for (const std::string& of : models) {
     for (Series& series : lines[of]) std::ranges::sort(series.points);
     figure.panels.emplace_back(LinePanel{.title = of,
-                                         .x_title = "context (tokens of a sequence)",
+                                         .x_title = "context (tokens of a sequence, k = 1,024)",
                                          .y_title = "tokens on all GPUs",
                                          .series = lines[of]});
   }

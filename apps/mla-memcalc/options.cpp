@@ -76,7 +76,8 @@ void add_cache(CLI::App& app, RequestOptions& request, const char* type = "FORMA
        "What MLA layers keep: ik_llama.cpp -mla 3, 1 and 0");
   cli::often(
       text(app, "--engine", request.engine, "ENGINE", group,
-           "vllm, vllm@0.11, vllm@2025-10, sglang, tensorrt-llm, llama.cpp, ik_llama.cpp, lmcache, none"));
+           "vllm, vllm@0.11, vllm@2025-10, sglang, tensorrt-llm, llama.cpp, ik_llama.cpp, lmcache (a store "
+           "of kept prefixes: needs --kv-memory), none (nobody's pages)"));
   text(app, "--batched-tokens", request.batched_tokens, "COUNT", group, "Tokens of the largest prefill step");
   text(app, "--max-seqs", request.max_sequences, "COUNT", group,
        "Sequences a replica runs at once, the engine's max_num_seqs: what more fits waits, and so "
@@ -279,6 +280,16 @@ std::optional<int> parse_options(int argc, char** argv, Options& options) {
       ->group("Question");
   cli::often(text(explain, "--model", options.request.model, "MODEL", "Question",
                   "Instead of the one the log names"));
+  const char* run = "The run, where the log does not say or is wrong";
+  text(explain, "--engine", options.log_engine, "ENGINE", run,
+       "vllm, vllm@0.11, sglang, tensorrt-llm, llama.cpp, ...");
+  text(explain, "--tp", options.request.tp, "COUNT", run, "Tensor parallel size");
+  text(explain, "--dp", options.request.dp, "COUNT", run, "Attention replicas");
+  text(explain, "--pp", options.request.pp, "COUNT", run, "Pipeline stages");
+  text(explain, "--dcp", options.request.dcp, "COUNT", run, "Decode context parallel ranks");
+  text(explain, "--cache", options.log_cache, "FORMAT", run,
+       "Format of the cache: bf16, fp8, fp8_ds_mla, q8_0, ...");
+  text(explain, "--block", options.request.block, "COUNT", run, "Tokens a block (page)");
   add_output(explain, options);
 
   CLI::App& check =

@@ -28,20 +28,21 @@ struct RequestOptions {
 struct Options {
   Command command = Command::kPlan;
   RequestOptions request;
-  std::vector<std::string> models;  ///< table, sweep
-  std::string unknown = "context";  ///< solve --for
-  std::string what;                 ///< list
-  std::string cases;                ///< check
-  std::string log = "-";            ///< explain
-  std::string lengths;              ///< plan: a trace
-  std::string versus;               ///< plan: mha, gqa:8, mqa
-  bool emit_sweep = false;          ///< plan: a spec for mla-bench instead of the answer
-  std::string layouts = "auto";     ///< sweep
-  std::string window, sink = "0";   ///< savings
-  std::string plot;                 ///< a file for the picture
-  std::string command_line;         ///< for the foot of a page
-  std::string top = "10";           ///< compare
-  bool names = false;               ///< list
+  std::vector<std::string> models;    ///< table, sweep
+  std::string unknown = "context";    ///< solve --for
+  std::string what;                   ///< list
+  std::string cases;                  ///< check
+  std::string log = "-";              ///< explain
+  std::string log_engine, log_cache;  ///< explain: instead of what the log says
+  std::string lengths;                ///< plan: a trace
+  std::string versus;                 ///< plan: mha, gqa:8, mqa
+  bool emit_sweep = false;            ///< plan: a spec for mla-bench instead of the answer
+  std::string layouts = "auto";       ///< sweep
+  std::string window, sink = "0";     ///< savings
+  std::string plot;                   ///< a file for the picture
+  std::string command_line;           ///< for the foot of a page
+  std::string top = "10";             ///< compare
+  bool names = false;                 ///< list
   bool formulas = false;
   cli::Output output;
 };

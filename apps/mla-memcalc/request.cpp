@@ -27,11 +27,13 @@ constexpr int kMostGpus = 65536;
 }
 
 std::int64_t count_in(const std::string& text, const char* flag, std::int64_t low, std::int64_t high) {
+  constexpr std::int64_t kReadable = 1'000'000;
+  const std::string most = high < kReadable ? fmt::format("{}", high) : text::with_thousands(high);
   if (text.starts_with('-'))
-    refuse(fmt::format("{} is {}; it must be {} to {}", flag, text::quoted(text), low, high));
+    refuse(fmt::format("{} is {}; it must be {} to {}", flag, text::quoted(text), low, most));
   const std::int64_t value = spec::parse_count(text, flag);
   if (value < low || value > high)
-    refuse(fmt::format("{} is {}; it must be {} to {}", flag, value, low, high));
+    refuse(fmt::format("{} is {}; it must be {} to {}", flag, value, low, most));
   return value;
 }
 
@@ -258,6 +260,10 @@ void read_hardware(Question& question, const RequestOptions& options) {
 
 }  // namespace
 
+int rank_count(const std::string& text, const char* flag) {
+  return size_of_flag(text, flag);
+}
+
 ModelConfig read_model(const std::string& what) {
   return what == "-" ? load_model(what, cli::read_stdin()) : load_model(what);
 }
@@ -294,12 +300,17 @@ Question read_question(const RequestOptions& options, ModelConfig model) {
   if (!options.cache_bytes.empty()) {
     for (const std::string& size : spec::parse_words(options.cache_bytes, "--kv-memory")) {
       request.cache_bytes.push_back(spec::parse_size(size, "--kv-memory"));
-      if (request.cache_bytes.back() > request.gpu_memory_bytes) {
+      if (!request.engine.off_gpu && request.cache_bytes.back() > request.gpu_memory_bytes) {
         refuse(fmt::format("--kv-memory {} is more than the {} of a GPU", size,
                            report::human_gib(static_cast<double>(request.gpu_memory_bytes))),
                "it is what one GPU keeps for the cache, as its engine logs it");
       }
     }
+  }
+  if (request.engine.off_gpu && request.cache_bytes.empty()) {
+    refuse(fmt::format("{} keeps the cache in host memory or on disk, so no GPU says how much there is",
+                       request.engine.name),
+           "give --kv-memory, the memory it has for each GPU: --kv-memory 64GiB");
   }
   if (!options.block.empty())
     request.block = static_cast<int>(count_in(options.block, "--block", 1, 1 << 20));

@@ -46,6 +46,9 @@ struct Question {
 /// The model's own maximum. Throws, asking for --context, where its config has none.
 [[nodiscard]] std::int64_t longest_context(const ModelConfig& model);
 
+/// A number of ranks, or another small count, given to a flag.
+[[nodiscard]] int rank_count(const std::string& text, const char* flag);
+
 /// A model by name, path or "-" (stdin).
 [[nodiscard]] ModelConfig read_model(const std::string& what);
 

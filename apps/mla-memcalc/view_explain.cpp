@@ -43,6 +43,14 @@ std::string planned_text(const Explained& one) {
   return low == high ? low : low + ".." + high;
 }
 
+/// How far the logged number is from what is planned, in parts of what is planned.
+std::string apart_text(const Explained& one) {
+  const double nearest = one.logged.value < one.low ? one.low : one.high;
+  if (!(nearest > 0)) return "not planned";
+  const double apart = 100 * (one.logged.value / nearest - 1);
+  return fmt::format("{:.2f} % {} planned", std::abs(apart), apart < 0 ? "below" : "above");
+}
+
 report::Table numbers_table(const std::vector<Explained>& numbers) {
   report::Table table{.name = "numbers", .title = "Numbers of the log", .columns = {}, .rows = {}};
   table.columns = {{.key = "line", .title = "line"},       {.key = "rank", .title = "rank"},
@@ -50,14 +58,35 @@ report::Table numbers_table(const std::vector<Explained>& numbers) {
                    {.key = "planned", .title = "planned"}, {.key = "verdict", .title = "verdict"},
                    {.key = "how", .title = "from"}};
   for (const Explained& one : numbers) {
-    const std::string verdict = !one.planned  ? "given"
-                                : one.matches ? "matches"
-                                              : fmt::format("{:+.2f} %", 100 * one.gap);
+    const std::string verdict = !one.planned ? "given" : one.matches ? "matches" : apart_text(one);
     table.rows.push_back({std::int64_t{one.logged.line}, one.logged.rank,
                           std::string(name_of(one.logged.kind)), value_text(one.logged, one.logged.value),
                           planned_text(one), verdict, one.how});
   }
   return table;
+}
+
+/// What the user says of the run counts more than what the log says.
+void override_log(LogReading& log, const Options& options) {
+  const RequestOptions& asked = options.request;
+  const auto size = [](int& slot, const std::string& text, const char* flag) {
+    if (!text.empty()) slot = rank_count(text, flag);
+  };
+  size(log.tp, asked.tp, "--tp");
+  size(log.dp, asked.dp, "--dp");
+  size(log.pp, asked.pp, "--pp");
+  size(log.dcp, asked.dcp, "--dcp");
+  size(log.block, asked.block, "--block");
+  if (!options.log_cache.empty()) log.cache_dtype = capacity::find_kv_format(options.log_cache).name;
+  if (options.log_engine.empty()) return;
+  const std::string name(capacity::find_engine(options.log_engine).name);
+  const std::size_t version = options.log_engine.find('@');
+  if (version != std::string::npos) {
+    log.version = options.log_engine.substr(version + 1);
+  } else if (name != log.engine) {
+    log.version.clear();
+  }
+  log.engine = name;
 }
 
 std::string source_text(const LogReading& log, const ModelConfig& model) {
@@ -76,7 +105,8 @@ std::string source_text(const LogReading& log, const ModelConfig& model) {
 
 Answer explain_answer(const Options& options) {
   const std::string text = options.log == "-" ? cli::read_stdin() : spec::read_text_file(options.log);
-  const LogReading log = capacity::read_log(text);
+  LogReading log = capacity::read_log(text);
+  override_log(log, options);
   Answer answer;
   report::Document& document = answer.document;
   document.kind = "memcalc.explain";

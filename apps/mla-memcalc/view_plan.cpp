@@ -40,6 +40,17 @@ std::string at_once_text(const Question& question, const MemoryPlan& plan) {
                      report::with_thousands(question.request.max_sequences));
 }
 
+/// By how much a stage lacks memory for any cache, as its engine reckons: the parts are those that make up the excess.
+std::string excess_text(const Question& question, const MemoryPlan& plan) {
+  const StagePlan& stage = limiting(plan);
+  const capacity::EngineRules& engine = question.request.engine;
+  const bool of_free = engine.budget == capacity::Budget::kShareOfFree;
+  return fmt::format("Weights ({}) and {} ({}) exceed the {} {} by {}", gib_text(stage.weight_bytes),
+                     engine.runtime_outside_share ? "libraries" : "runtime", gib_text(stage.charged_bytes),
+                     gib_text(of_free ? plan.gpu_memory_bytes : plan.budget_bytes),
+                     of_free ? "of a GPU" : "a GPU may use", gib_text(-stage.cache_budget));
+}
+
 /// The answer in one sentence.
 std::string headline(const Question& question, const MemoryPlan& plan) {
   const std::string setting =
@@ -48,12 +59,8 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
   const std::string where = replicas_text(plan);
   const std::string spread = where.empty() ? "" : fmt::format(" ({})", where);
   switch (plan.binding) {
-    case Binding::kWeights: {
-      const StagePlan& stage = limiting(plan);
-      return fmt::format("{}: does not fit. Weights ({}) and runtime ({}) exceed the {} a GPU may use by {}",
-                         setting, gib_text(stage.weight_bytes), gib_text(stage.runtime_bytes),
-                         gib_text(plan.budget_bytes), gib_text(-stage.cache_budget));
-    }
+    case Binding::kWeights:
+      return fmt::format("{}: does not fit. {}", setting, excess_text(question, plan));
     case Binding::kSequence:
       return fmt::format("{}: not one such sequence fits; the longest is {} tokens", setting,
                          report::with_thousands(plan.longest_context));
@@ -148,6 +155,7 @@ report::Table memory_table(const Question& question, const MemoryPlan& plan) {
   };
   const auto alike = [](std::int64_t bytes) { return [bytes](const StagePlan&) { return bytes; }; };
   for (const capacity::Line& line : plan.lines) {
+    if (question.request.engine.off_gpu && line.key != "cache.budget") continue;
     if (line.key == "weights.total") {
       add("weights", question.request.weights.source,
           [](const StagePlan& stage) { return stage.weight_bytes; });
@@ -187,15 +195,24 @@ report::Table capacity_table(const MemoryPlan& plan, const capacity::PlanRequest
   const auto times_over = [&](std::int64_t value) { return Cell(value * plan.replicas); };
   add(fmt::format("sequences of {}", context), plan.sequences_per_replica, plan.sequences,
       "whole sequences only");
-  add("concurrency as logged", plan.concurrency_logged, Cell(),
-      fmt::format("{}: blocks / blocks of one sequence", request.engine.name));
-  add("tokens, blocks x block size", plan.tokens_by_blocks, times_over(plan.tokens_by_blocks),
-      fmt::format("what {} logs{}", request.engine.name,
-                  request.engine.token_count == capacity::TokenCount::kBlocks ? "" : " before 0.22"));
-  add("tokens, concurrency x context", plan.tokens_by_concurrency, times_over(plan.tokens_by_concurrency),
-      request.engine.token_count == capacity::TokenCount::kConcurrency
-          ? fmt::format("what {} logs", request.engine.name)
-          : "the same pool in sequences of this context");
+  if (request.engine.pools == capacity::PoolKind::kCells) {
+    add("tokens, whole sequences x cells", plan.tokens_logged, times_over(plan.tokens_logged),
+        fmt::format("--ctx-size of {}, in blocks of {} cells", request.engine.name, plan.block));
+  } else if (request.engine.name == "none" || request.engine.off_gpu) {  // nothing of them is logged
+    add("concurrency", plan.concurrency_logged, Cell(), "cache / cache of one sequence");
+    add("tokens", plan.tokens_by_blocks, times_over(plan.tokens_by_blocks),
+        plan.block == 1 ? "cache / cache of one token" : fmt::format("in chunks of {} tokens", plan.block));
+  } else {
+    add("concurrency as logged", plan.concurrency_logged, Cell(),
+        fmt::format("{}: blocks / blocks of one sequence", request.engine.name));
+    add("tokens, blocks x block size", plan.tokens_by_blocks, times_over(plan.tokens_by_blocks),
+        fmt::format("what {} logs{}", request.engine.name,
+                    request.engine.token_count == capacity::TokenCount::kBlocks ? "" : " before 0.22"));
+    add("tokens, concurrency x context", plan.tokens_by_concurrency, times_over(plan.tokens_by_concurrency),
+        request.engine.token_count == capacity::TokenCount::kConcurrency
+            ? fmt::format("what {} logs", request.engine.name)
+            : "the same pool in sequences of this context");
+  }
   add("longest single sequence", plan.longest_context, Cell(), "tokens, at most the model's maximum");
   add("cache of one token, bytes a GPU", bytes_cell(plan.cache_bytes_per_token), Cell(),
       fmt::format("format {}, block {}", request.cache.name, plan.block));

@@ -263,9 +263,13 @@ std::string expanded_note(const ModelConfig& model) {
     const CacheCost cost = capacity::cache_cost(model, capacity::find_kv_format("bf16"), engine);
     engines += fmt::format("{}{} {} B", engines.empty() ? "" : ", ", name, bytes_text(cost.bytes_per_token));
   }
-  if (engines.empty()) return {};
-  return fmt::format("{}: some engines keep K and V heads instead of the latent, in bf16 a token takes {}",
-                     model.name, engines);
+  const std::optional<CacheCost> latent = cost_in(model, kColumns[0]);
+  if (engines.empty() || !latent) return {};
+  return fmt::format(
+      "{}: the {} B are latent rows, but some engines keep K and V heads of this model, and there a token "
+      "takes, in "
+      "bf16: {}",
+      model.name, bytes_text(latent->bytes_per_token), engines);
 }
 
 }  // namespace
@@ -288,7 +292,14 @@ Answer table_answer(const Options& options) {
       "alone)."};
   for (const ModelConfig& model : models) {
     add_warnings(document, model.warnings);
-    if (const std::string note = expanded_note(model); !note.empty()) document.notes.push_back(note);
+    const std::string note = expanded_note(model);
+    if (note.empty()) continue;
+    // Who asks about the model must not take the latent's bytes for what plan counts.
+    if (options.models.empty()) {
+      document.notes.push_back(note);
+    } else {
+      document.headline.push_back(note + ".");
+    }
   }
   if (formulas != nullptr) document.tables.push_back(formulas_table(lines));
   return answer;

@@ -283,7 +283,8 @@ TEST_F(MemcalcNewcomer, BitsOfFormatsAreThoseOfTheirRows) {
 }
 
 TEST_F(MemcalcNewcomer, RatiosOfSmallFormatsSayWhatTheyCompare) {
-  const Args base{"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--versus", "mha"};
+  const Args base{"plan", "deepseek-v3", "--gpu", "h200",     "--gpus",
+                  "8",    "--versus",    "mha",   "--engine", "none"};
   const auto with = [&](const char* format) {
     Args args = base;
     args.insert(args.end(), {"--cache", format});
@@ -346,7 +347,8 @@ TEST_F(MemcalcNewcomer, FlagsWithoutEffectWarn) {
          "--batched-tokens changes");
   warned(plan("llama-3.1-8b", {"--engine", "sglang", "--graphs", "2GiB"}),
          "--graphs changes nothing here: sglang");
-  warned(plan("deepseek-v2-lite", {"--cache-v", "fp8"}), "--cache-v changes nothing here: a latent row");
+  warned(plan("deepseek-v2-lite", {"--engine", "llama.cpp", "--cache-v", "q8_0"}),
+         "--cache-v changes nothing here: a latent row");
   const Args solve{"solve", "llama-3.1-8b", "--gpu", "h200", "--context", "4k"};
   const auto solved = [&](const Args& more) {
     Args args = solve;
@@ -361,11 +363,87 @@ TEST_F(MemcalcNewcomer, FlagsWithoutEffectWarn) {
        {plan("deepseek-v3", {"--gpus", "8", "--mtp"}), plan("gemma-3-27b", {"--batched-tokens", "16k"}),
         plan("kimi-linear", {"--state-blocks", "all", "--speculative-tokens", "3"}),
         plan("gemma-3-27b", {"--engine", "llama.cpp", "--micro-batch", "64"}),
-        plan("llama-3.1-8b", {"--cache-v", "fp8", "--utilization", "0.8", "--weights", "fp8"})}) {
+        plan("llama-3.1-8b", {"--utilization", "0.8", "--weights", "fp8"}),
+        plan("llama-3.1-8b", {"--engine", "llama.cpp", "--cache-v", "q8_0"})}) {
     expect_lacks(out_of(args), "nothing here");
   }
-  // The foreign one of two formats is named.
-  expect_has(out_of(plan("llama-3.1-8b", {"--cache-v", "q8_0"})), "warning: vllm has no cache format q8_0");
+}
+
+// ---- engines --------------------------------------------------------------------------------------------------------------
+
+TEST_F(MemcalcNewcomer, FormatsAnEngineLacksAreRefusedAlikeEverywhere) {
+  const auto refuse = [&](const Args& more, const std::vector<std::string>& says) {
+    for (const char* command : {"plan", "solve", "compare"}) {
+      Args args{command, "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "4k"};
+      args.insert(args.end(), more.begin(), more.end());
+      refused(args, says);
+    }
+  };
+  refuse({"--cache", "q8_0"}, {"vllm has no cache format q8_0", "it takes bf16, f16,"});
+  refuse({"--engine", "llama.cpp", "--weights", "q4_k_m", "--cache", "fp8"},
+         {"llama.cpp has no cache format fp8", "or iq4_nl"});
+  refuse({"--cache", "fp8_ds_mla"},
+         {"top-k indexer alone, and deepseek-v3 has none", "its 8-bit format is fp8"});
+  refuse({"--cache-v", "fp8"}, {"vllm stores K and V in one format, not in bf16 and fp8"});
+}
+
+TEST_F(MemcalcNewcomer, WhatDoesNotFitIsSaidInPartsThatAddUp) {
+  const auto said = [&](const Args& more) {
+    Args args{"plan", "deepseek-v3", "--gpu", "h100-sxm", "--gpus", "8", "--tp", "8", "--context", "32k"};
+    args.insert(args.end(), more.begin(), more.end());
+    return out_of(args, 1);
+  };
+  // 79.3 + 4.6 - 71.3, 79.3 + 2.0 - 69.7 and 79.3 + 4.6 - 79.2, each rounded once.
+  expect_has(said({}),
+             "Weights (79.3 GiB) and runtime (4.6 GiB) exceed the 71.3 GiB a GPU may use by 12.7 GiB");
+  expect_has(said({"--engine", "sglang"}),
+             "Weights (79.3 GiB) and libraries (2.0 GiB) exceed the 69.7 GiB a GPU may use by 11.6 GiB");
+  const std::string trt = said({"--engine", "tensorrt-llm"});
+  expect_has(trt, "Weights (79.3 GiB) and runtime (4.6 GiB) exceed the 79.2 GiB of a GPU by 4.7 GiB");
+  expect_has(trt, "memory - weights - runtime: nothing to take 0.9 of");
+}
+
+TEST_F(MemcalcNewcomer, EnginesThatServeNothingSaySo) {
+  expect_has(out_of({"plan", "llama-3.1-8b", "--gpu", "h200", "--engine", "none"}),
+             "warning: engine none: tokens are counted one by one");
+  refused({"plan", "llama-3.1-8b", "--gpu", "h200", "--engine", "lmcache"},
+          {"lmcache keeps the cache in host memory or on disk", "give --kv-memory"});
+  // 64 GiB / (131,072 B x 256) are 2,048 chunks: 4 sequences of 128k.
+  const std::string chunks =
+      out_of({"plan", "llama-3.1-8b", "--gpu", "h200", "--engine", "lmcache", "--kv-memory", "64GiB"});
+  expect_has(chunks, "fits 4 sequences");
+  expect_has(chunks, "in chunks of 256 tokens");
+  expect_lacks(chunks, "captured graphs");
+}
+
+TEST_F(MemcalcNewcomer, ExplainTakesWhatTheLogDoesNotSay) {
+  // Qwen3-30B-A3B keeps 48 layers x 2 heads x 128 x 2 x 2 B a token on each of two ranks: 98,304 B / 2.
+  const std::string log = "Available KV cache memory: 10.00 GiB\nGPU KV cache size: 218,448 tokens\n";
+  const auto answer = [&](const Args& more) {
+    Args args{"explain", "-", "--model", "qwen3-30b-a3b", "-o", "json"};
+    args.insert(args.end(), more.begin(), more.end());
+    const RunResult run = memcalc(args, {.stdin_text = log});
+    EXPECT_LE(run.exit_code, 1) << run.err;
+    return Json::parse(run.out);
+  };
+  EXPECT_EQ(answer({"--tp", "2"})["facts"]["explained"], true);
+  expect_has(answer({"--tp", "2"})["facts"]["hypothesis"].get<std::string>(),
+             "cache format bf16, blocks of 16, TP2");
+  EXPECT_EQ(answer({"--tp", "4", "--cache", "bf16"})["facts"]["explained"], false);
+  expect_has(answer({"--engine", "vllm@0.11", "--tp", "2"})["facts"]["hypothesis"].get<std::string>(),
+             "vllm 0.10");
+  refused({"explain", "-", "--model", "qwen3-30b-a3b", "--tp", "0"}, {"--tp is 0; it must be 1 to 65536"});
+  refused({"explain", "-", "--model", "qwen3-30b-a3b", "--cache", "bf17"}, {"'bf17'"});
+  refused({"explain", "-", "--model", "qwen3-30b-a3b", "--engine", "vlm"}, {"'vlm'", "'vllm'"});
+}
+
+TEST_F(MemcalcNewcomer, TheTableSaysWhatAnEnginesPlanCounts) {
+  const std::string table = out_of({"table", "minicpm3-4b"});
+  const std::size_t note = table.find("the 35,712 B are latent rows");
+  ASSERT_NE(note, std::string::npos) << table;
+  EXPECT_LT(note, table.find("Bytes of a token, all layers")) << "before the table, with the answer";
+  expect_has(table, "vllm 952,320 B");
+  expect_has(out_of({"plan", "minicpm3-4b", "--gpu", "h200"}), "952,320");
 }
 
 // ---- exit codes and pipes -------------------------------------------------------------------------------------------------

@@ -26,7 +26,9 @@ class MemcalcPictures : public MemcalcTest {
 TEST_F(MemcalcPictures, EachCommandDraws) {
   if (!has_gnuplot_) GTEST_SKIP() << "gnuplot is not installed";
   const std::pair<Args, std::vector<std::string>> cases[] = {
-      {plan_, {"Memory of a GPU, TP8+DCP8", "weights", "cache", "DP8+EP8", "context (tokens of a sequence)"}},
+      {plan_,
+       {"Memory of a GPU, TP8+DCP8", "weights", "cache", "DP8+EP8",
+        "context (tokens of a sequence, k = 1,024)"}},
       {{"plan", "deepseek-v3", "--gpu", "h200", "--pp", "4", "--tp", "4"}, {"stage 0", "stage 3"}},
       {{"compare", "deepseek-v3", "--gpu", "h200", "--gpus", "8"}, {"PP2xTP4", "activations"}},
       {{"table", "deepseek-v3", "gemma-3-27b"}, {"deepseek-v3", "gemma-3-27b", "as MHA"}},

@@ -221,13 +221,17 @@ TEST_F(MemcalcQuestions, ASweepKeepsWhatCannotBe) {
   const RunResult run =
       memcalc({"sweep", "glm-4.7-flash", "minicpm3-4b", "--gpu", "h200", "--gpus", "8", "--layout", "tp8,dp8",
                "--cache", "fp8_ds_mla", "--context", "8k", "-o", "csv"});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.exit_code, 1) << run.err;
   const std::vector<std::string> rows = lines(run.out);
   ASSERT_EQ(rows.size(), 5U) << "every point is a row";
   expect_has(rows[1], "tp 8 does not divide the 20 attention heads of glm-4.7-flash");
-  expect_has(rows[2], "DP8+EP8,fp8_ds_mla,8192,true");
-  expect_has(rows[3], "fp8_ds_mla has no layout for minicpm3-4b");
-  expect_has(rows[4], "fp8_ds_mla has no layout for minicpm3-4b");
+  expect_has(rows[2], "top-k indexer alone, and glm-4.7-flash has none");
+  expect_has(rows[3], "top-k indexer alone, and minicpm3-4b has none");
+  expect_has(rows[4], "top-k indexer alone, and minicpm3-4b has none");
+  const RunResult mixed = memcalc({"sweep", "glm-4.7-flash", "--gpu", "h200", "--gpus", "8", "--layout",
+                                   "dp8", "--cache", "fp8,fp8_ds_mla", "--context", "8k", "-o", "csv"});
+  EXPECT_EQ(mixed.exit_code, 0) << mixed.err;
+  expect_has(mixed.out, "DP8+EP8,fp8,8192,true");
   const RunResult all =
       memcalc({"sweep", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--layout", "all", "-o", "csv"});
   for (const char* layout : {",TP8,", ",TP8+DCP8,", ",DP8+EP8,", ",PP2xTP4,", ",PP8,"})

@@ -37,6 +37,17 @@ TEST(Text, NearestAllowsAThirdOfTheLetters) {
 TEST(Text, Suggestion) {
   EXPECT_EQ(text::suggestion("bf61", Words{"f32", "bf16"}), "did you mean 'bf16'?");
   EXPECT_EQ(text::suggestion("zzz", Words{"f32", "bf16"}), "one of: f32, bf16");
+  // What the word begins comes before what one digit changes, and equals are all named.
+  const Words models{"deepseek-v2", "deepseek-v3", "deepseek-v4-flash", "deepseek-v4-pro"};
+  EXPECT_EQ(text::suggestion("deepseek-v4", models),
+            "did you mean 'deepseek-v4-flash' or 'deepseek-v4-pro'?");
+  EXPECT_EQ(text::suggestion("DeepSeek-V4", models),
+            "did you mean 'deepseek-v4-flash' or 'deepseek-v4-pro'?");
+  EXPECT_EQ(text::suggestion("deepseek-v5", models), "did you mean 'deepseek-v2' or 'deepseek-v3'?");
+  EXPECT_EQ(text::suggestion("deepseek-v3x", models), "did you mean 'deepseek-v3'?");
+  EXPECT_EQ(text::nearest("deepseek-v4", models), "deepseek-v4-flash");
+  EXPECT_EQ(text::suggestion("abc", Words{"abc1", "abc2", "abc3", "abc4", "abc5"}),
+            "did you mean 'abc1', 'abc2', 'abc3' or 'abc4'?");
   EXPECT_EQ(text::suggestion("zzz", Words{}), "");
 }
 

@@ -71,6 +71,10 @@ TEST(ModelInput, BrokenText) {
     EXPECT_THROW(static_cast<void>(mla::parse_model(whole.substr(0, cut), "x")), mla::Error) << cut;
   }
   refused_text("", ErrorCode::kParse, {"not valid JSON at line 1"});
+  refused_text("", ErrorCode::kParse, {"it is empty"});
+  for (const char* cut : {"{\"a\": 1, ", "{\"a\": \"b", "{\"a\"", "{"})
+    refused_text(cut, ErrorCode::kParse, {"it ends here, as if it had been cut off"});
+  refused_text("{\"a\": 1 \"b\": 2}", ErrorCode::kParse, {"unexpected string literal; expected '}'"});
   refused_text("[1, 2]", ErrorCode::kParse, {"must be an object", "an array of 2"});
   refused_text("{\"a\": 1} trailing", ErrorCode::kParse, {"line 1"});
   refused_text("{\n  \"a\": tru\n}", ErrorCode::kParse, {"line 2", "in 'a'"});

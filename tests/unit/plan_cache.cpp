@@ -231,5 +231,19 @@ TEST(PlanCache, EnginesByVersionAndMonth) {
   refused([&] { return find_engine(""); }, {"''"});
 }
 
+TEST(PlanCache, IndexKeysByEngine) {
+  // GLM-5.2: 21 of 78 layers have an indexer with keys of 128.
+  const ModelConfig glm = load_model("glm-5.2");
+  const auto index = [&](const char* engine, const char* format) {
+    return cache_cost(glm, find_kv_format(format), find_engine(engine)).index_bytes_per_token;
+  };
+  EXPECT_EQ(index("vllm", "bf16"), 21 * 132);
+  EXPECT_EQ(index("sglang", "bf16"), 78 * 132);
+  EXPECT_EQ(index("llama.cpp", "f16"), 21 * 256);   // 2,688 MiB for 524,288 tokens, as its log says
+  EXPECT_EQ(index("llama.cpp", "q8_0"), 21 * 136);  // 128 x 34 / 32
+  EXPECT_EQ(index("llama.cpp@2026-02", "f16"), 0);  // dense attention
+  EXPECT_EQ(index("ik_llama.cpp", "f16"), 0);
+}
+
 }  // namespace
 }  // namespace mla::capacity

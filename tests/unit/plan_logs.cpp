@@ -99,7 +99,8 @@ TEST(PlanCases, AHuggingFaceConfigServesToo) {
 }
 
 TEST(PlanCases, MalformedFilesAreRefusedByName) {
-  expect_parse_error("", {"cases"});
+  expect_parse_error("", {"cases", "is empty"});
+  expect_parse_error("[{\"id\": \"a\",", {"ends in line 1, as if it had been cut off"});
   expect_parse_error("{}", {"array"});
   expect_parse_error("[]", {"no case"});
   expect_parse_error("[{}]", {"\"id\""});
@@ -264,6 +265,21 @@ TEST(PlanExplain, LogsOfAllShapes) {
       {"llama_cpp_eight_streams.log", "deepseek-v2-lite", 4, 4, "MLA stored as K and V heads", "follow from"},
       {"ik_llama_printed_twice.log", "deepseek-r1", 5, 5, "f16", "follow from"},
       {"ik_llama_buffers_only.log", "kimi-k2", 1, 1, "q8_0", "follows from"},
+      {"vllm_glm5_mixed_ranks.log", "glm-5", 2, 2, "cache format bf16, blocks of 64, TP8",
+       "the 8 tp ranks keep"},
+      {"vllm_one_line_capacity.log", "kimi-k2.5", 2, 2, "cache format bf16, blocks of 64", "follow from"},
+      {"vllm_qwen36_mtp_fp8.log", "qwen3.5-27b", 2, 2, "fp8, blocks of 1584, TP1, prediction layers cached",
+       "do not contradict each other"},
+      {"vllm_need_qwen3_8b.log", "qwen3-8b", 2, 2, "bf16, blocks of 16", "follow from"},
+      {"sglang_glm5_page64.log", "glm-5", 1, 1, "fp8_ds_mla, blocks of 64", "78 layers x (128 + 4 scale) B"},
+      // The PyTorch backend's profile: its memory with the share taken, and the bytes of a token.
+      {"trtllm_v3_profile.log", "deepseek-v3", 2, 2, "cache format fp8, blocks of 32",
+       "61 layers x (512 + 64) x 1 B"},
+      {"trtllm_kimi_k25.log", "kimi-k2.5", 2, 2, "cache format fp8, blocks of 32", "follow from"},
+      // Rows and index keys in caches of their own.
+      {"llama_cpp_glm52_dsa.log", "glm-5.2", 6, 6, "rules of llama.cpp b10000", "21 layers x 128 x 2 B"},
+      {"llama_cpp_v2lite_metal.log", "deepseek-v2-lite", 3, 3, "MLA stored as K and V heads", "follow from"},
+      {"ik_llama_r1_q8_16384.log", "deepseek-v3", 2, 2, "q8_0", "follow from"},
   };
   for (const LogCase& c : cases) {
     const LogReading log = read_log(log_text(c.file));
@@ -305,6 +321,140 @@ TEST(PlanExplain, AWrongNumberIsNotExplainedAway) {
   text.replace(at, 7, "735,072");
   const Explanation explanation = explain(read_log(text), load_model("kimi-k2-thinking"));
   EXPECT_FALSE(explanation.explained);
+}
+
+TEST(PlanExplain, BudgetsInOtherWords) {
+  // 46.80 GiB / (70,272 B x 64) are 11,173 blocks.
+  const std::string tokens =
+      "\nGPU KV cache size: 715,072 tokens, Maximum concurrency for 262,144 tokens per request: 2.73x\n";
+  for (const char* line :
+       {"Actual usage is 3.26 GiB for peak activation, 1.28 GiB for non-torch memory, and 0.5 GiB for "
+        "CUDAGraph memory. Replace gpu_memory_utilization config with `--kv-cache-memory=1` to fit. Current "
+        "kv cache memory "
+        "in use is 46.8 GiB.",
+        "Initial free memory 138.6 GiB, reserved 46.8 GiB memory for KV Cache as specified by "
+        "kv_cache_memory_bytes config",
+        "vllm serve kimi --tensor-parallel-size 8 --kv-cache-memory-bytes 50251169792",
+        "non-default args: {'tensor_parallel_size': 8, 'kv_cache_memory_bytes': 50251169792}"}) {
+    const LogReading log = read_log(line + tokens);
+    const auto budget = std::ranges::find(log.numbers, LogKind::kBudget, &LogNumber::kind);
+    ASSERT_NE(budget, log.numbers.end()) << line;
+    EXPECT_NEAR(budget->value, 46.8, 0.001) << line;
+    EXPECT_TRUE(explain(log, load_model("kimi-k2.5")).explained) << line;
+  }
+  const LogReading usage = read_log("Actual usage is 74.05 GiB for weight, 3.26 GiB for peak activation");
+  ASSERT_EQ(usage.numbers.size(), 1U);
+  EXPECT_EQ(usage.numbers[0].kind, LogKind::kWeights);
+  EXPECT_NEAR(usage.numbers[0].value, 74.05, 1e-9);
+}
+
+TEST(PlanExplain, StatesOfLinearAttention) {
+  // 48 layers x (10,240 x 3 x 2 B + 48 heads x 128 x 128 x 4 B) x 361 states = 51.76 GiB.
+  const LogReading qwen = read_log(
+      "Mamba Cache is allocated. max_mamba_cache_size: 360, conv_state size: 0.99GB, ssm_state size: "
+      "50.77GB\n"
+      "KV Cache is allocated. #tokens: 228520, K size: 3.49 GB, V size: 3.49 GB\n");
+  EXPECT_TRUE(explain(qwen, load_model("qwen3.5-27b")).explained);
+  // 69 layers x 6,512,640 B / TP8 x 258 = 13.50 GiB; 24 layers x 576 B x (1,167,552 + 64) tokens = 15.03 GiB.
+  const LogReading kimi = read_log(
+      "Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: 0.46GB, ssm_state size: "
+      "13.04GB\n"
+      "KV Cache is allocated. dtype: torch.float8_e4m3fn, #tokens: 1167552, KV size: 15.03 GB\n");
+  const Explanation eight = explain(kimi, load_model("kimi-k3"));
+  EXPECT_TRUE(eight.explained);
+  EXPECT_NE(eight.hypothesis.find("TP8"), std::string::npos) << eight.hypothesis;
+  ASSERT_EQ(eight.numbers.size(), 3U);
+  EXPECT_NEAR(eight.numbers[0].low, 13.497, 0.001);
+  EXPECT_EQ(eight.numbers[0].how, "257 and a spare one of 56,171,520 B");
+  // A model without states explains none of them, a cut line is not read.
+  EXPECT_FALSE(explain(qwen, load_model("llama-3.1-8b")).explained);
+  EXPECT_TRUE(read_log("Mamba Cache is allocated. max_mamba_cache_size: 360, conv_state size: 0.99GB, ssm_st")
+                  .empty());
+}
+
+TEST(PlanExplain, WeightsInFormatsThatTheEngineReads) {
+  // SGLang reads no GGUF file, whatever their sizes come near to; the vision tower is what the config lacks.
+  const Explanation kimi = explain(
+      read_log("[2026-02-26 16:41:18 TP7] Load weight end. avail mem=209.98 GB, mem usage=73.58 GB.\n"
+               "[2026-02-26 16:41:18 TP7] KV Cache is allocated. #tokens: 2454421, KV size: 160.63 GB\n"),
+      load_model("kimi-k2.5"));
+  ASSERT_EQ(kimi.numbers.size(), 3U);
+  EXPECT_FALSE(kimi.numbers[0].matches);
+  EXPECT_EQ(kimi.numbers[0].how.find("q4_k_m"), std::string::npos) << kimi.numbers[0].how;
+  EXPECT_NE(kimi.numbers[0].how.find("tower is not counted"), std::string::npos) << kimi.numbers[0].how;
+  EXPECT_TRUE(kimi.numbers[2].matches);
+}
+
+TEST(PlanExplain, FailedAllocationsAreReadAndPlaced) {
+  const auto said = [](const std::string& text, const char* model) {
+    const LogReading log = read_log(text);
+    EXPECT_FALSE(log.empty()) << text;
+    const Explanation explanation = explain(log, load_model(model));
+    std::string all;
+    for (const std::string& sentence : explanation.sentences) all += sentence + '\n';
+    return all;
+  };
+  const auto has = [&](const std::string& text, const char* model, const std::vector<const char*>& parts) {
+    const std::string all = said(text, model);
+    for (const char* part : parts)
+      EXPECT_NE(all.find(part), std::string::npos) << part << " is not in\n" << all;
+  };
+  const std::string torch =
+      "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 896.00 MiB. GPU 3 has a total "
+      "capacity of "
+      "79.19 GiB of which 312.00 MiB is free. Including non-PyTorch memory, this process has 78.88 GiB in "
+      "use.\n";
+  // 235B in bf16 on one rank: 437.96 GiB of weights.
+  has(torch, "qwen3-235b-a22b",
+      {"line 1: out of memory: 896.0 MiB more were wanted, 312.0 MiB of 79.19 GiB were free",
+       "more than the GPU has: more GPUs or a smaller weight format are needed"});
+  has(torch, "llama-3.1-8b",
+      {"as the config says, a rank of TP1 holds 14.99 GiB, which the GPU has room for"});
+  has("Model loading took 14.99 GiB\n" + torch, "llama-3.1-8b",
+      {"line 2: out of memory", "the weights were loaded and the cache was not"});
+  has("Available KV cache memory: 50.00 GiB\nGPU KV cache size: 409,600 tokens\n" + torch + torch,
+      "llama-3.1-8b", {"line 3: out of memory", "and 1 more such lines", "the cache had been allocated"});
+  // Older PyTorch, llama.cpp, SGLang.
+  has("RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 15.90 GiB total capacity; 14.01 "
+      "GiB already "
+      "allocated; 1.06 GiB free; 14.20 GiB reserved in total by PyTorch)",
+      "llama-3.1-8b", {"2.00 GiB more were wanted, 1.06 GiB of 15.90 GiB were free"});
+  has("ggml_backend_cuda_buffer_type_alloc_buffer: allocating 24576.00 MiB on device 0: cudaMalloc failed: "
+      "out of memory",
+      "llama-3.1-8b", {"24.00 GiB more were wanted"});
+  has("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "llama-3.1-8b",
+      {"line 1: out of memory; no line before it"});
+  EXPECT_EQ(read_log("ggml_vk: ErrorOutOfDeviceMemory").engine, "llama.cpp");
+}
+
+TEST(PlanExplain, ManyRanksAreSearchedInBoundedSteps) {
+  // 64 ranks that contradict each other: no hypothesis explains them, and not every one is tried.
+  std::string text;
+  for (int rank = 0; rank < 64; ++rank) {
+    const std::string name = "(Worker_TP" + std::to_string(rank) + ") ";
+    text += name + "Available KV cache memory: 46." + std::to_string(10 + rank) + " GiB\n";
+    text += name + "GPU KV cache size: " + std::to_string(700000 + 777 * rank) + " tokens\n";
+    text +=
+        name + "Maximum concurrency for 131,072 tokens per request: 7." + std::to_string(10 + rank) + "x\n";
+  }
+  const Explanation explanation = explain(read_log(text), load_model("kimi-linear-48b-a3b"));
+  EXPECT_FALSE(explanation.explained);
+  EXPECT_EQ(explanation.numbers.size(), 192u);
+  EXPECT_TRUE(std::ranges::any_of(explanation.sentences, [](const std::string& sentence) {
+    return sentence.find("the search was given up") != std::string::npos;
+  }));
+  // A log longer than that is cut, and says so.
+  const LogReading cut = read_log(text + text + text);
+  EXPECT_TRUE(cut.cut);
+  EXPECT_EQ(cut.numbers.size(), 400u);
+  EXPECT_FALSE(read_log(text).cut);
+  // The same rank 64 times over is one number of each kind, and found as such.
+  std::string same;
+  for (int rank = 0; rank < 64; ++rank) {
+    same += "(Worker_TP" + std::to_string(rank % 8) + ") Available KV cache memory: 46.80 GiB\n";
+    same += "(Worker_TP" + std::to_string(rank % 8) + ") GPU KV cache size: 715,072 tokens\n";
+  }
+  EXPECT_TRUE(explain(read_log(same), load_model("kimi-k2")).explained);
 }
 
 TEST(PlanExplain, RubbishGivesNothing) {

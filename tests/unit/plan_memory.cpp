@@ -10,6 +10,7 @@
 
 #include "mla/capacity.hpp"
 #include "plan/examples.hpp"
+#include "plan/search.hpp"
 #include "plan_models.hpp"
 
 namespace mla::capacity {
@@ -184,27 +185,172 @@ TEST(PlanMemory, WarningsNameTheRule) {
   EXPECT_TRUE(warned(v3, block, "FlashMLA"));
 }
 
-TEST(PlanMemory, FormatsOfAnotherEngineWarn) {
-  const auto warned = [](const char* engine, const char* format, const char* word) {
+TEST(PlanMemory, FormatsThatAnEngineDoesNotHaveAreRefused) {
+  const auto with = [](const char* engine, const char* format, const ModelConfig& model) {
     PlanRequest request = test::logged_budget(engine, test::gib(40), 4096);
     request.cache = find_kv_format(format);
-    const MemoryPlan plan = plan_memory(test::llama_31_8b(), request);
-    return std::any_of(plan.warnings.begin(), plan.warnings.end(), [&](const std::string& one) {
-      return one.find("has no cache format") != std::string::npos && one.find(word) != std::string::npos;
+    return [request, model] { return plan_memory(model, request); };
+  };
+  const ModelConfig llama = test::llama_31_8b();
+  refused(with("vllm", "q8_0", llama), {"vllm has no cache format q8_0"});
+  refused(with("vllm", "int8", llama), {"vllm has no cache format int8"});
+  refused(with("sglang", "iq4_nl", llama), {"sglang has no cache format iq4_nl"});
+  refused(with("sglang", "fp8_per_token_head", llama), {"sglang has no"});
+  refused(with("tensorrt-llm", "fp8_ds_mla", test::deepseek_v32()), {"tensorrt-llm has no"});
+  refused(with("llama.cpp", "fp8", llama), {"llama.cpp has no cache format fp8"});
+  refused(with("llama.cpp", "q6_0", llama), {"llama.cpp has no cache format q6_0"});  // ik_llama.cpp's
+  for (const auto& [engine, format] : {std::pair{"llama.cpp", "q4_1"},
+                                       {"ik_llama.cpp", "f16"},
+                                       {"ik_llama.cpp", "q6_0"},
+                                       {"vllm", "fp8"},
+                                       {"vllm", "nvfp4"},
+                                       {"sglang", "nvfp4"},
+                                       {"tensorrt-llm", "int8"},
+                                       {"none", "q8_0"},
+                                       {"none", "int8"}}) {
+    EXPECT_GT(with(engine, format, llama)().sequences, 0) << engine << ' ' << format;
+  }
+  // Of two formats the foreign one is named; only the ggml family has two at all.
+  PlanRequest mixed = test::logged_budget("vllm", test::gib(40), 4096);
+  mixed.cache = mixed_kv_format(find_kv_format("bf16"), find_kv_format("fp8"));
+  refused([&] { return plan_memory(llama, mixed); }, {"vllm stores K and V in one format", "bf16 and fp8"});
+  mixed.engine = find_engine("llama.cpp");
+  refused([&] { return plan_memory(llama, mixed); }, {"llama.cpp has no cache format fp8"});
+  mixed.cache = mixed_kv_format(find_kv_format("q8_0"), find_kv_format("f16"));
+  EXPECT_GT(plan_memory(llama, mixed).sequences, 0);
+}
+
+TEST(PlanMemory, TiledRowsAreForSparseModels) {
+  // FlashMLA's sparse kernels read the 656 and 432 B rows; dense MLA backends have none for them.
+  for (const char* engine : {"vllm", "sglang"}) {
+    PlanRequest request = test::logged_budget(engine, test::gib(40), 4096);
+    request.cache = find_kv_format("fp8_ds_mla");
+    refused([&] { return plan_memory(test::deepseek_v3(), request); },
+            {"fp8_ds_mla", "deepseek-v3 has none"});
+    EXPECT_EQ(plan_memory(test::deepseek_v32(), request).cache_bytes_per_token, 61 * (656 + 132));
+  }
+  PlanRequest request = test::logged_budget("vllm", test::gib(40), 4096);
+  request.cache = find_kv_format("nvfp4_ds_mla");
+  refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"nvfp4_ds_mla"});
+  request.engine = find_engine("none");
+  EXPECT_EQ(plan_memory(test::deepseek_v3(), request).cache_bytes_per_token, 61 * 432);
+}
+
+TEST(PlanMemory, AnExcessIsTheSumOfItsParts) {
+  PlanRequest request = on_h200({.tp = 8}, 32768);
+  request.weight_bytes = gib(150);
+  request.runtime = {.activations = gib(2), .graphs = gib(1), .other = gib(1)};
+  request.gpu_memory_bytes = gib(140);
+  request.utilization = 0.5;
+  struct {
+    const char* engine;
+    std::int64_t limit, charged;
+  } const cases[] = {{"vllm", gib(70), gib(4)},
+                     {"sglang", gib(70), gib(1)},         // activations and graphs live in the other half
+                     {"tensorrt-llm", gib(140), gib(4)},  // no share of what is not free
+                     {"llama.cpp", gib(70), gib(4)}};
+  for (const auto& one : cases) {
+    request.engine = find_engine(one.engine);
+    const StagePlan stage = plan_memory(test::deepseek_v3(), request).stages[0];
+    EXPECT_EQ(stage.charged_bytes, one.charged) << one.engine;
+    EXPECT_EQ(-stage.cache_budget, gib(150) + one.charged - one.limit) << one.engine;
+  }
+}
+
+TEST(PlanMemory, SglangMustFindItsGraphsOutsideTheShare) {
+  PlanRequest request = on_h200({.tp = 8}, 32768);
+  request.engine = find_engine("sglang");
+  request.weight_bytes = gib(80);
+  request.gpu_memory_bytes = gib(100);
+  request.utilization = 0.95;
+  request.runtime = {.activations = gib(4), .graphs = gib(2), .other = gib(1)};
+  const auto warned = [&] {
+    const std::vector<std::string> warnings = plan_memory(test::deepseek_v3(), request).warnings;
+    return std::ranges::any_of(warnings, [](const std::string& one) {
+      return one.find("take 6.00 GiB, more than the 5.00 GiB") != std::string::npos;
     });
   };
-  EXPECT_TRUE(warned("vllm", "q8_0", "llama.cpp's"));
-  EXPECT_TRUE(warned("sglang", "iq4_nl", "llama.cpp's"));
-  EXPECT_TRUE(warned("llama.cpp", "fp8", "q8_0"));
-  EXPECT_FALSE(warned("llama.cpp", "q4_1", ""));
-  EXPECT_FALSE(warned("ik_llama.cpp", "f16", ""));
-  EXPECT_FALSE(warned("vllm", "fp8", ""));
-  EXPECT_FALSE(warned("none", "q8_0", ""));
-  // Of two formats the foreign one is named.
-  PlanRequest mixed = test::logged_budget("vllm", test::gib(40), 4096);
-  mixed.cache = mixed_kv_format(find_kv_format("bf16"), find_kv_format("q8_0"));
-  const std::vector<std::string> warnings = plan_memory(test::llama_31_8b(), mixed).warnings;
-  EXPECT_EQ(std::ranges::count(warnings, "vllm has no cache format q8_0: it is llama.cpp's"), 1);
+  EXPECT_TRUE(warned());
+  request.utilization = 0.93;  // 7 GiB outside
+  EXPECT_FALSE(warned());
+}
+
+TEST(PlanMemory, LlamaCppNeedsAComputeBuffer) {
+  // Logs: 304.00 MiB for Qwen2.5-7B at 65,536 tokens, 258.48 MiB for an 8B with 128,256 words, 495.00 MiB for Qwen3.6-27B
+  // at 131,072: 512 tokens of logits and of the hidden width, 4 B each.
+  PlanRequest request = on_h200({}, 8192);
+  request.engine = find_engine("llama.cpp");
+  request.cache = find_kv_format("f16");
+  request.weights = uniform_scheme(find_weight_format("q8_0"));
+  const ModelConfig llama = test::llama_31_8b();
+  MemoryPlan plan = plan_memory(llama, request);
+  EXPECT_EQ(value_of(plan, "runtime.activations"), 512 * (128256 + 4096) * 4);  // 258.5 MiB
+  EXPECT_EQ(value_of(plan, "runtime.graphs"), 0);
+  EXPECT_EQ(value_of(plan, "runtime.other"), (std::int64_t{7} << 30) / 10);
+  // The mask of a long context outgrows the logits: 131,072 x 6 B, beside 4 x 4,096 and gate and up of 14,336 in f32.
+  request.context = 131072;
+  plan = plan_memory(llama, request);
+  EXPECT_EQ(value_of(plan, "runtime.activations"), 512 * (131072 * 6 + (4 * 4096 + 2 * 14336) * 4));
+  request.micro_batch = 2048;  // -ub
+  EXPECT_EQ(value_of(plan_memory(llama, request), "runtime.activations"),
+            4 * value_of(plan, "runtime.activations"));
+  request.max_batched_tokens = 1 << 20;  // vLLM's
+  EXPECT_EQ(value_of(plan_memory(llama, request), "runtime.activations"),
+            4 * value_of(plan, "runtime.activations"));
+}
+
+TEST(PlanMemory, LlamaCppTokensAreWholeSequencesOfWholeBlocks) {
+  // A sequence of 5,000 tokens has 5,120 cells of 31,104 B: 67 of them in 10 GiB.
+  PlanRequest request = test::logged_budget("llama.cpp", gib(10), 5000);
+  request.cache = find_kv_format("f16");
+  MemoryPlan plan = plan_memory(test::deepseek_v2_lite(), request);
+  EXPECT_EQ(plan.sequences, 67);
+  EXPECT_EQ(plan.tokens_logged, 67 * 5120);
+  EXPECT_EQ(plan.blocks, 67 * 20);
+  // One sequence: 404 blocks of 256 cells in 3 GiB.
+  request = test::logged_budget("llama.cpp", gib(3), 163840);
+  request.cache = find_kv_format("f16");
+  plan = plan_memory(test::deepseek_v2_lite(), request);
+  EXPECT_EQ(plan.longest_context, 404 * 256);
+  EXPECT_EQ(plan.tokens_logged, 0);  // not one of 163,840
+}
+
+TEST(PlanMemory, WhatIsOfferedFitsWhateverTheContextCosts) {
+  // llama.cpp's compute buffer grows with the context, so the longest one must be found with its own.
+  PlanRequest request = on_h200({}, 131072);
+  request.engine = find_engine("llama.cpp");
+  request.cache = find_kv_format("f16");
+  request.weights = uniform_scheme(find_weight_format("q8_0"));
+  for (const ModelConfig& model : {test::llama_31_8b(), test::deepseek_v2_lite(), test::gemma_3_27b()}) {
+    for (const int gibs : {14, 20, 24, 33, 40}) {
+      request.gpu_memory_bytes = gib(gibs);
+      const MemoryPlan asked = plan_memory(model, request);
+      const std::int64_t longest = asked.longest_context;
+      EXPECT_EQ(longest, largest_context(model, request)) << model.name << ' ' << gibs;
+      if (longest == 0 || longest >= std::max(model.max_position, request.context)) continue;
+      PlanRequest one = request;
+      one.context = longest;
+      EXPECT_EQ(longest % 256, 0) << model.name << ' ' << gibs;
+      EXPECT_EQ(plan_memory(model, one).sequences, 1) << model.name << ' ' << gibs;
+      one.context = longest + 1;
+      EXPECT_EQ(plan_memory(model, one).sequences, 0) << model.name << ' ' << gibs;
+    }
+  }
+}
+
+TEST(PlanMemory, MarlinPadsForVllmAlone) {
+  const ModelConfig oss = load_model("gpt-oss-20b");
+  const auto warned = [&](const char* engine) {
+    PlanRequest request = on_h200({}, 4096);
+    request.engine = find_engine(engine);
+    request.weights = scheme_of(oss);
+    const std::vector<std::string> warnings = plan_memory(oss, request).warnings;
+    return std::ranges::any_of(
+        warnings, [](const std::string& one) { return one.find("Marlin") != std::string::npos; });
+  };
+  EXPECT_TRUE(warned("vllm"));
+  EXPECT_FALSE(warned("tensorrt-llm"));
+  EXPECT_FALSE(warned("sglang"));
 }
 
 TEST(PlanMemory, WhatRunsAtOnceIsNotWhatFits) {

@@ -332,5 +332,28 @@ TEST(PlanPools, LongerSequencesNeverFitMoreOften) {
   }
 }
 
+TEST(PlanPools, TensorrtWindowsGetTheirShareByLength) {
+  // gpt-oss-20b: 12 full and 12 window layers, 24,576 B a token each. 10 GiB / (24,576 x (1 + 128 / 131,072)) are 436,480
+  // tokens of the full layers and, x 128 / 131,072, 426 of the windows.
+  const ModelConfig oss = load_model("gpt-oss-20b");
+  const MemoryPlan plan = plan_memory(oss, logged_budget("tensorrt-llm", gib(10), 131072));
+  ASSERT_EQ(plan.stages[0].pools.size(), 2u);
+  for (const CachePool& pool : plan.stages[0].pools)
+    EXPECT_EQ(pool.blocks, pool.groups[0].window > 0 ? 14 : 13640) << pool.name;
+  EXPECT_EQ(plan.tokens_logged, 436480);
+  EXPECT_EQ(plan.sequences, 3);  // 14 blocks hold windows of 4 for three, 13,640 hold 4,096 for three
+  const auto said = [](const MemoryPlan& one) {
+    return std::ranges::any_of(one.warnings, [](const std::string& warning) {
+      return warning.find("splits the cache where max_attention_window") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(said(plan));
+  // Before, and without that setting: 24 layers at full length, ceil(10 GiB / (49,152 x 32)).
+  const MemoryPlan old = plan_memory(oss, logged_budget("tensorrt-llm@0.21", gib(10), 131072));
+  ASSERT_EQ(old.stages[0].pools.size(), 1u);
+  EXPECT_EQ(old.blocks, 6827);
+  EXPECT_FALSE(said(old));
+}
+
 }  // namespace
 }  // namespace mla::capacity

@@ -214,6 +214,7 @@ TEST(PlanCounterfactual, HeadsInsteadOfTheLatent) {
   EXPECT_EQ(cut.sequences, blocks / (4096 / 16));
   // Rows for latents alone are compared in fp8.
   PlanRequest rows = request;
+  rows.engine = find_engine("none");
   rows.cache = find_kv_format("fp8_ds_mla");
   const Counterfactual fp8 = counterfactual(v3, rows, {{}}, "mha");
   EXPECT_EQ(fp8.format, "fp8");

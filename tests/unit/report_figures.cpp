@@ -28,12 +28,25 @@ Figure sample() {
 
 TEST(Figures, ScriptsHoldTheNumbers) {
   const std::string script = figure_script(sample(), Picture::kSvg);
-  for (const char* part : {"set multiplot layout 1,2", " 3 5\n 4 ?\n", "set xtics ('a' 0, 'b' 1)",
-                           "rowstacked", "'TP8'", "1024 10\n65536 9\n", "set logscale x 2"}) {
+  for (const char* part :
+       {"set multiplot layout 1,2", " 3 5\n 4 ?\n", "set xtics ('a' 0, 'b' 1)", "rowstacked", "'TP8'",
+        "1024 10\n65536 9\n", "set logscale x 2", "set xtics ('1k' 1024, '64k' 65536)"}) {
     EXPECT_NE(script.find(part), std::string::npos) << part << " is not in\n" << script;
   }
   EXPECT_EQ(script.find("'nothing'"), std::string::npos) << "a line without a point is not drawn";
   EXPECT_NE(figure_script(sample(), Picture::kPng).find("pngcairo"), std::string::npos);
+}
+
+TEST(Figures, TicksAreLengthsAsPeopleWriteThem) {
+  Series many{"TP8", {}};
+  for (int i = 0; i < 21; ++i) many.points.emplace_back(1024.0 * (1 << i), 1);
+  many.points.emplace_back(6000, 1);
+  Figure figure{.alternative = "",
+                .panels = {LinePanel{.title = "t", .x_title = "x", .y_title = "y", .series = {many}}}};
+  const std::string script = figure_script(figure, Picture::kSvg);
+  // 22 values: every fourth, 1k, 8k (6000 lies before it), 128k, ...
+  EXPECT_NE(script.find("set xtics ('1k' 1024, '8k' 8192, '128k' 131072, '2M' 2097152"), std::string::npos)
+      << script;
 }
 
 TEST(Figures, NothingToDrawIsAnError) {

@@ -100,6 +100,26 @@ enum class WindowRule : std::uint8_t {
   kWithBatch,   ///< min(window + micro-batch, length) padded to 256 cells (llama.cpp)
 };
 
+/// What an engine keeps of the sparse indexer's keys.
+enum class IndexKeys : std::uint8_t {
+  kScaled,    ///< e4m3 and one f32 scale per 128: 132 B
+  kElements,  ///< plain elements in the format of K (llama.cpp)
+  kNone,      ///< none: the model runs with dense attention
+};
+
+/// How pools of a kind each share the cache's bytes.
+enum class PoolShare : std::uint8_t {
+  kTokens,  ///< a window pool gets window_pool_ratio tokens for each of the full one (SGLang)
+  kLength,  ///< a pool gets window x bytes of a token of it, full layers the longest sequence (TensorRT-LLM)
+};
+
+/// What an engine needs beside weights and cache.
+enum class RuntimeRule : std::uint8_t {
+  kPrefillStep,  ///< the profiled peak of max_batched_tokens tokens, captured graphs, libraries
+  kMicroBatch,  ///< llama.cpp's compute buffer: a graph of n_ubatch tokens with their logits, and a CUDA context
+  kNone,        ///< nothing of it lies where the cache lies
+};
+
 /// How vLLM's groups of DeepSeek-V4 share blocks: each page size of the compressed layers is a size class.
 enum class EntryPages : std::uint8_t {
   kByKind,  ///< no shared blocks
@@ -139,13 +159,15 @@ struct EngineRules {
   int block_step = 1;                  ///< block sizes that are no multiple of it are refused
   int sparse_block = 0;                ///< the only block size top-k sparse MLA kernels take; 0: any
   int block_alignment = 16,
-      mla_block_alignment = 64;       ///< steps in which blocks grow to hold a recurrent state
-  int reserved_blocks = 0;            ///< counted in the pool, never usable (vLLM's null block)
-  int spare_blocks = 0;               ///< allocated beyond the pool (SGLang's spare page)
-  bool round_blocks_up = false;       ///< TensorRT-LLM: ceil(budget / block bytes)
-  double group_padding_limit = 1.0;   ///< largest / smallest layer count below which groups are padded up
-  double window_pool_ratio = 1.0;     ///< kPoolPerKind: tokens of the window pool per token of the full pool
-  double state_pool_ratio = 0.0;      ///< kPoolPerKind: bytes of the state pool per byte of the others
+      mla_block_alignment = 64;      ///< steps in which blocks grow to hold a recurrent state
+  int reserved_blocks = 0;           ///< counted in the pool, never usable (vLLM's null block)
+  int spare_blocks = 0;              ///< allocated beyond the pool (SGLang's spare page)
+  bool round_blocks_up = false;      ///< TensorRT-LLM: ceil(budget / block bytes)
+  double group_padding_limit = 1.0;  ///< largest / smallest layer count below which groups are padded up
+  PoolShare pool_share = PoolShare::kTokens;
+  double window_pool_ratio = 1.0;  ///< kTokens: tokens of the window pool per token of the full pool
+  double state_pool_ratio = 0.0;   ///< kPoolPerKind: bytes of the state pool per byte of the others
+  IndexKeys index_keys = IndexKeys::kScaled;
   bool index_on_every_layer = false;  ///< index keys are charged on layers that share another layer's indexer
   bool index_whole_under_dcp = false;   ///< every rank keeps all index keys
   std::string_view sparse_fp8 = "fp8";  ///< what cache format "fp8" means for top-k sparse MLA
@@ -158,6 +180,11 @@ struct EngineRules {
   bool expert_ranks = true;   ///< ep
   bool context_ranks = true;  ///< dcp
   bool gguf = false;          ///< weights come from GGUF files, in ggml's formats
+  RuntimeRule runtime = RuntimeRule::kPrefillStep;
+  bool off_gpu = false;         ///< its cache lies in host memory or on disk: no GPU's memory is its budget
+  bool marlin_experts = false;  ///< runs MXFP4 experts in Marlin's kernels, which pad them
+  std::span<const std::string_view> cache_formats{};  ///< that it takes; empty: every one
+  bool mixed_cache = false;                           ///< K and V may differ in format
   std::string_view source{};
   std::string_view oldest{}, newest{};    ///< versions between which the rules of the engine were checked
   VersionFit fit = VersionFit::kCovered;  ///< set by find_engine
@@ -167,6 +194,9 @@ struct EngineRules {
 /// all). Without a version the newest rules. A version outside the checked ones gives the nearest rules with
 /// `fit` saying so; a plan then warns. Throws kInvalidArgument naming what is known.
 [[nodiscard]] MLA_EXPORT EngineRules find_engine(std::string_view what);
+
+/// Throws kInvalidArgument, naming the formats that it takes, where the engine does not store this model's cache so.
+MLA_EXPORT void validate(const KvFormat& format, const ModelConfig& model, const EngineRules& engine);
 
 /// What an engine keeps for this model's MLA layers.
 struct StoredMla {
@@ -409,9 +439,11 @@ struct StagePlan {
   StageLayers layers;
   WeightPlan weights;
   std::int64_t weight_bytes = 0, runtime_bytes = 0;
+  std::int64_t charged_bytes = 0;  ///< of the runtime, what the cache's budget has to pay for
   std::vector<Line> runtime;
   std::int64_t cache_budget = 0;  ///< may be negative: by how much weights and runtime exceed the budget
   std::vector<CachePool> pools;
+  bool fluid = false;          ///< pools have no fixed shares: any takes any byte
   std::int64_t sequences = 0;  ///< of the asked context, if this stage alone decided
 };
 

@@ -47,23 +47,38 @@ std::size_t printable_length(std::string_view text) {
   return lead < 0xC0 || code < kSmallest[length] || surrogate || code > 0x10FFFF ? 0 : length;
 }
 
+/// The candidates that `word` begins, else those that fewest edits lead to: all of them, since a digit is often all that
+/// tells names apart.
+std::vector<std::string> near_words(std::string_view word, std::span<const std::string> candidates) {
+  // A candidate differs by at most this many edits, so a longer word can be refused before it costs anything.
+  constexpr std::size_t kLongest = 256;
+  constexpr std::size_t kShortestBeginning = 3;
+  if (word.empty() || word.size() > kLongest) return {};
+  const std::string lower = to_lower(word);
+  std::vector<std::string> found;
+  const auto add = [&](const std::string& candidate) {
+    if (std::ranges::find(found, candidate) == found.end()) found.push_back(candidate);
+  };
+  for (const std::string& candidate : candidates) {
+    if (lower.size() >= kShortestBeginning && to_lower(candidate).starts_with(lower)) add(candidate);
+  }
+  if (!found.empty()) return found;
+  std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
+  for (const std::string& candidate : candidates) {
+    const std::size_t distance = edit_distance(lower, to_lower(candidate));
+    if (distance > best || (distance == best && found.empty())) continue;
+    if (distance < best) found.clear();
+    best = distance;
+    add(candidate);
+  }
+  return found;
+}
+
 }  // namespace
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
-  // A candidate differs by at most this many edits, so a longer word can be refused before it costs anything.
-  constexpr std::size_t kLongest = 256;
-  if (word.empty() || word.size() > kLongest) return {};
-  const std::string lower = to_lower(word);
-  std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
-  std::string found;
-  for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(lower, to_lower(candidate));
-    if (distance < best) {
-      best = distance;
-      found = candidate;
-    }
-  }
-  return found;
+  const std::vector<std::string> near = near_words(word, candidates);
+  return near.empty() ? std::string() : near.front();
 }
 
 std::string join_or(std::span<const std::string> words) {
@@ -74,8 +89,13 @@ std::string join_or(std::span<const std::string> words) {
 
 std::string suggestion(std::string_view word, std::span<const std::string> candidates) {
   if (candidates.empty()) return {};
-  const std::string near = nearest(word, candidates);
-  if (!near.empty()) return fmt::format("did you mean '{}'?", near);
+  constexpr std::size_t kMost = 4;
+  std::vector<std::string> near = near_words(word, candidates);
+  if (!near.empty()) {
+    near.resize(std::min(near.size(), kMost));
+    for (std::string& one : near) one = fmt::format("'{}'", one);
+    return fmt::format("did you mean {}?", join_or(near));
+  }
   return fmt::format("one of: {}", fmt::join(candidates, ", "));
 }
 

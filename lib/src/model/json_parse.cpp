@@ -118,8 +118,12 @@ class Builder {
 
   bool parse_error(std::size_t position, const std::string& /*token*/,
                    const nlohmann::detail::exception& error) {
-    throw Error(ErrorCode::kParse, fmt::format("{}: not valid JSON at {}{}: {}", origin_,
-                                               place(text_, position), inside(), reason_of(error.what())));
+    const bool ends = position > text_.size();
+    throw Error(ErrorCode::kParse,
+                fmt::format("{}: not valid JSON at {}{}: {}", origin_, place(text_, position), inside(),
+                            text_.empty() ? "it is empty"
+                            : ends        ? "it ends here, as if it had been cut off"
+                                          : reason_of(error.what())));
   }
 
   Value take() { return std::move(result_); }

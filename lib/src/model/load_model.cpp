@@ -84,12 +84,11 @@ ModelConfig load_model(std::string_view what, std::string_view stdin_text) {
     throw Error(ErrorCode::kIo,
                 fmt::format("there is no file or folder {}, and no model of that name", text::quoted(what)));
   }
-  const std::string near = text::nearest(lower, names);
   throw Error(ErrorCode::kInvalidArgument, fmt::format("no model is named {}", text::quoted(what)),
-              near.empty()
+              text::nearest(lower, names).empty()
                   ? fmt::format("{} are known; a path to a config.json, or to a folder with one, works too",
                                 files.size())
-                  : fmt::format("did you mean '{}'?", near));
+                  : text::suggestion(lower, names));
 }
 
 std::vector<ModelConfig> list_models() {

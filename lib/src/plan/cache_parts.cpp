@@ -94,12 +94,14 @@ std::int64_t index_key_bytes(int head_dim) {
   return head_dim + ceil_div(head_dim, kIndexKeyWidth) * kScaleBytes;
 }
 
-CachePart index_part(const ModelConfig& model, int tokens_per_key) {
+CachePart index_part(const ModelConfig& model, const KvFormat& format, IndexKeys keys, int tokens_per_key) {
   const int width = model.indexer ? model.indexer->head_dim : kIndexKeyWidth;
+  const bool elements = keys == IndexKeys::kElements;
   CachePart part{.kind = PartKind::kIndex};
-  part.k_bytes = index_key_bytes(width);
+  part.k_bytes = elements ? element_bytes(format.k, width, "an index key") : index_key_bytes(width);
   part.tokens_per_entry = tokens_per_key;
-  part.formula = fmt::format("({} + {} scale) B", width, part.k_bytes - width);
+  part.formula = elements ? fmt::format("{} x {}", width, element_text(format.k))
+                          : fmt::format("({} + {} scale) B", width, part.k_bytes - width);
   if (tokens_per_key > 1) part.formula += fmt::format(" / {} tokens", tokens_per_key);
   return part;
 }
@@ -118,8 +120,12 @@ void add_mla(std::vector<CachePart>& parts, const ModelConfig& model, const Laye
       parts.back().formula += fmt::format(" + {} x {} as V", dims.kv_lora_rank, element_text(format.v));
     }
   }
-  const bool charged = layer.indexer || (engine.index_on_every_layer && model.indexer);
-  if (charged) parts.push_back(index_part(model, model.indexer ? model.indexer->key_pool : 1));
+  const bool charged = engine.index_keys != IndexKeys::kNone &&
+                       (layer.indexer || (engine.index_on_every_layer && model.indexer));
+  if (charged) {
+    const int pooled = model.indexer ? model.indexer->key_pool : 1;
+    parts.push_back(index_part(model, format, engine.index_keys, pooled));
+  }
 }
 
 /// DeepSeek-V4: a window of plain entries, compressed entries, index keys, the compressor's running state.
@@ -161,7 +167,7 @@ void add_compressed(std::vector<CachePart>& parts, const ModelConfig& model, con
          .block = kMainBlock,
          .formula = fmt::format("{} / {} tokens", text, ratio)});
     if (layer.indexer) {
-      CachePart index = index_part(model, ratio);
+      CachePart index = index_part(model, format, IndexKeys::kScaled, ratio);
       index.block = kMainBlock;
       add(std::move(index));
     }

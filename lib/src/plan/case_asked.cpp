@@ -25,6 +25,8 @@ PlanRequest request_of(const Asked& asked) {
   request.gpu_memory_bytes = std::int64_t{1} << 40;
   request.layout = asked.in.layout();
   request.engine = asked.in.rules();
+  request.engine
+      .cache_formats = {};  // a log that shows a format shows that its engine, maybe a fork, took it
   request.cache = asked.in.cache_format();
   request.block = asked.in.block();
   request.with_mtp = asked.in.mtp();

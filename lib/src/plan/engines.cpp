@@ -27,9 +27,20 @@ constexpr std::array kLmcacheExpanded{
 constexpr std::array kGgmlExpanded{ExpandedClass{
     "minicpm3", false, "its graph caches K and V of every head (llama.cpp src/models/minicpm3.cpp)"}};
 
+// The cache formats an engine takes. Read 2026-11-30.
+constexpr std::array<std::string_view, 9> kVllmFormats{
+    "bf16",  "f16",         "f32", "fp8", "fp8_ds_mla", "fp8_per_token_head", "int8_per_token_head",
+    "nvfp4", "nvfp4_ds_mla"};
+constexpr std::array<std::string_view, 6> kSglangFormats{"bf16", "f16", "f32", "fp8", "nvfp4", "fp8_ds_mla"};
+constexpr std::array<std::string_view, 6> kTensorrtFormats{"bf16", "f16", "f32", "fp8", "int8", "nvfp4"};
+constexpr std::array<std::string_view, 9> kLlamaFormats{"f32",  "f16",  "bf16", "q8_0",  "q5_1",
+                                                        "q5_0", "q4_1", "q4_0", "iq4_nl"};
+constexpr std::array<std::string_view, 10> kIkFormats{"f32",  "f16",  "bf16", "q8_0", "q6_0",
+                                                      "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"};
+
 constexpr EngineRules exact() {
   return {.name = "none",
-          .title = "bytes alone: no pages, no reserve",
+          .title = "no engine: tokens counted one by one, without pages or a reserve",
           .utilization = 0.9,
           .block = 1,
           .mla_block = 1,
@@ -51,6 +62,7 @@ constexpr EngineRules vllm_0_5() {
           .rope_table_bytes = 4,
           .entry_pages = EntryPages::kTuples,
           .context_ranks = false,
+          .cache_formats = kVllmFormats,
           .source = "logs of vllm#4650",
           .oldest = "0.5",
           .newest = "0.26"};
@@ -82,6 +94,7 @@ constexpr EngineRules vllm_0_10() {
   rules.title = "vLLM 0.10: hybrid manager, window and recurrent layers in groups of their own";
   rules.window = WindowRule::kWithChunk;
   rules.group_padding_limit = 1.25;
+  rules.marlin_experts = true;
   rules.context_ranks = true;  // from 0.10.2 on
   return rules;
 }
@@ -132,6 +145,7 @@ constexpr EngineRules sglang() {
           .sparse_fp8 = "fp8_ds_mla",
           .k_and_v_logged_apart = true,
           .rope_table_bytes = 4,
+          .cache_formats = kSglangFormats,
           .source = "sglang mem_cache/memory_pool.py; logs of sglang#11309, #15464, #17392",
           .oldest = "0.4",
           .newest = "0.5"};
@@ -140,17 +154,29 @@ constexpr EngineRules sglang() {
 constexpr EngineRules tensorrt_llm() {
   return {.name = "tensorrt-llm",
           .date = "2024-03",
-          .title = "TensorRT-LLM: blocks rounded up, 0.9 of what is free",
+          .title = "TensorRT-LLM: blocks rounded up, 0.9 of what is free; windows at full length",
           .pools = PoolKind::kPoolPerKind,
+          .window = WindowRule::kFullLength,
           .budget = Budget::kShareOfFree,
           .block = 32,
           .mla_block = 32,
           .sparse_block = 64,
           .round_blocks_up = true,
           .power_of_two_blocks = true,
+          .cache_formats = kTensorrtFormats,
           .source = "TensorRT-LLM#1400, #2268",
           .oldest = "0.8",
           .newest = "1.2"};
+}
+constexpr EngineRules tensorrt_llm_1() {
+  EngineRules rules = tensorrt_llm();
+  rules.since = "1.0";
+  rules.date = "2025-09";
+  rules.title = "TensorRT-LLM 1.0: windows have pools of their own, each with window x bytes of a token";
+  rules.window = WindowRule::kExact;
+  rules.pool_share = PoolShare::kLength;
+  rules.source = "TensorRT-LLM batch_manager/kvCacheManager.cpp, calculateWindowSizeToShare";
+  return rules;
 }
 
 constexpr EngineRules llama_cpp_2023() {
@@ -165,15 +191,19 @@ constexpr EngineRules llama_cpp_2023() {
           .block = 256,
           .mla_block = 256,
           .block_step = 256,
+          .index_keys = IndexKeys::kNone,
           .k_and_v_logged_apart = true,
           .splits_heads = false,
           .replicas = false,
           .expert_ranks = false,
           .context_ranks = false,
           .gguf = true,
+          .runtime = RuntimeRule::kMicroBatch,
+          .cache_formats = kLlamaFormats,
+          .mixed_cache = true,
           .source = "llama.cpp logs; context padded to 256 cells",
           .oldest = "b1000",
-          .newest = "b10200"};
+          .newest = "b11200"};
 }
 constexpr EngineRules llama_cpp_2025() {
   EngineRules rules = llama_cpp_2023();
@@ -192,12 +222,22 @@ constexpr EngineRules llama_cpp_2026() {
   rules.mla_storage = MlaStorage::kLatent;
   return rules;
 }
+constexpr EngineRules llama_cpp_2026_07() {
+  EngineRules rules = llama_cpp_2026();
+  rules.since = "b10000";
+  rules.date = "2026-07";
+  rules.title = "llama.cpp from 2026-07: index keys of top-k sparse models in a cache of their own";
+  rules.index_keys = IndexKeys::kElements;
+  rules.source = "llama.cpp logs of llama_kv_cache_dsa";
+  return rules;
+}
 constexpr EngineRules ik_llama_cpp() {
   EngineRules rules = llama_cpp_2023();
   rules.name = "ik_llama.cpp";
   rules.date = "2025-02";
   rules.title = "ik_llama.cpp -mla 2 or 3: the latent alone; windows at full length";
   rules.mla_storage = MlaStorage::kLatent;
+  rules.cache_formats = kIkFormats;
   rules.source = "ik_llama.cpp pull 237, 259, 616";
   rules.oldest = rules.newest = {};  // it numbers no versions
   return rules;
@@ -214,13 +254,17 @@ constexpr EngineRules lmcache() {
           .block = 256,
           .mla_block = 256,
           .sparse_fp8 = "fp8_ds_mla",
+          .runtime = RuntimeRule::kNone,
+          .off_gpu = true,
+          .cache_formats = kVllmFormats,
           .source = "LMCache default chunk_size"};
 }
 
-constexpr std::array kEngines{exact(),          vllm_0_5(),     vllm_0_6(),       vllm_0_8(),
-                              vllm_0_10(),      vllm_0_16(),    vllm_0_22(),      vllm_0_24(),
-                              sglang(),         tensorrt_llm(), llama_cpp_2023(), llama_cpp_2025(),
-                              llama_cpp_2026(), ik_llama_cpp(), lmcache()};
+constexpr std::array kEngines{exact(),          vllm_0_5(),       vllm_0_6(),          vllm_0_8(),
+                              vllm_0_10(),      vllm_0_16(),      vllm_0_22(),         vllm_0_24(),
+                              sglang(),         tensorrt_llm(),   tensorrt_llm_1(),    llama_cpp_2023(),
+                              llama_cpp_2025(), llama_cpp_2026(), llama_cpp_2026_07(), ik_llama_cpp(),
+                              lmcache()};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kAliases{{
     {"trtllm", "tensorrt-llm"},

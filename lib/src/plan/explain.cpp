@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/explain_sentences.hpp"
 #include "plan/hypotheses.hpp"
+#include "plan/plan_request.hpp"
 #include "plan/trial.hpp"
 #include "plan/weight_padding.hpp"
 
@@ -21,13 +23,45 @@ namespace {
 struct Outcome {
   std::vector<Explained> numbers;
   int matches = 0, planned = 0;
+  [[nodiscard]] bool all() const { return matches == planned; }
 };
 
-Outcome run(const LogReading& log, const ModelConfig& model, const Hypothesis& hypothesis) {
-  const Trial trial(log, model, hypothesis);
+/// Numbers that lines of several ranks repeat are judged once.
+bool same_number(const LogNumber& a, const LogNumber& b) {
+  const auto fields = [](const LogNumber& one) {
+    return std::tie(one.kind, one.value, one.half_digit, one.unit, one.length, one.streams, one.layers,
+                    one.cache, one.free_memory);
+  };
+  return fields(a) == fields(b);
+}
+
+/// The log with as much as a search needs: each number once, and of very many the first. Budgets stay: they decide.
+LogReading searched(const LogReading& log) {
+  constexpr std::size_t kMost = 24;
+  LogReading few = log;
+  few.numbers.clear();
+  std::size_t judged = 0;
+  for (const LogNumber& number : log.numbers) {
+    const bool budget = number.kind == LogKind::kBudget;
+    const bool known = !budget && std::ranges::any_of(few.numbers, [&](const LogNumber& other) {
+      return same_number(number, other);
+    });
+    if (known || (!budget && judged == kMost)) continue;
+    judged += budget ? 0 : 1;
+    few.numbers.push_back(number);
+  }
+  return few;
+}
+
+Outcome outcome_of(const LogReading& log, const Trial& trial) {
   Outcome outcome;
   for (const LogNumber& number : log.numbers) {
-    Explained result = trial.judge(number);
+    const auto known = std::ranges::find_if(
+        outcome.numbers, [&](const Explained& one) { return same_number(one.logged, number); });
+    const bool near = number.kind == LogKind::kCacheBytes || number.kind == LogKind::kKeyBytes ||
+                      number.kind == LogKind::kValueBytes;  // they follow from a line beside them
+    Explained result = known != outcome.numbers.end() && !near ? *known : trial.judge(number);
+    result.logged = number;
     outcome.planned += result.planned ? 1 : 0;
     outcome.matches += result.matches ? 1 : 0;
     outcome.numbers.push_back(std::move(result));
@@ -35,41 +69,87 @@ Outcome run(const LogReading& log, const ModelConfig& model, const Hypothesis& h
   return outcome;
 }
 
+/// A search that ends: every hypothesis that is tried costs something of a fixed allowance.
+class Search {
+ public:
+  Search(const LogReading& log, const ModelConfig& model) : log_(log), model_(model) {}
+
+  /// The hypothesis' outcome; nothing if it is impossible.
+  std::optional<Outcome> run(Hypothesis& hypothesis) {
+    left_ -= std::ssize(model_.layers);
+    if (!possible(hypothesis, model_, log_)) return std::nullopt;
+    const Trial trial(log_, model_, hypothesis, Trial::Say::kNothing);
+    left_ -= trial.work();
+    return outcome_of(log_, trial);
+  }
+  [[nodiscard]] bool spent() const { return left_ <= 0; }
+
+ private:
+  static constexpr std::int64_t kAllowance = 1'000'000;
+  const LogReading& log_;
+  const ModelConfig& model_;
+  std::int64_t left_ = kAllowance;
+};
+
+/// Layouts whose weights a line may mean: the hypothesis', and where the log says nothing of tp others too.
+std::vector<Layout> weighed_layouts(const LogReading& log, const ModelConfig& model, const Hypothesis& best) {
+  std::vector<Layout> layouts{best.layout};
+  const bool open = log.tp == 0 && log.last_tp_rank < 0 && log.pp == 0 && best.layout.tp == 1;
+  for (const int tp : {2, 4, 8, 16}) {
+    Layout layout = best.layout;
+    layout.tp = tp;
+    if (open && possible(layout, model, best.engine)) layouts.push_back(layout);
+  }
+  return layouts;
+}
+
 /// Weights: which storage comes nearest on any stage.
-void explain_weights(const ModelConfig& model, const Hypothesis& best, Explained& result) {
+void explain_weights(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
+                     Explained& result) {
+  constexpr double kTolerance = 0.005;
   const double logged = result.logged.value * result.logged.unit;
-  std::vector<std::pair<std::string, WeightScheme>> schemes{{"as the config says", scheme_of(model)}};
-  for (const WeightFormat& format : all_weight_formats())
-    schemes.emplace_back(format.name, uniform_scheme(format));
   double nearest = -1;
-  const auto consider = [&](double bytes, int stage, const std::string& how) {
+  bool four_bits = false;  // in the nearest
+  const auto matched = [&] { return nearest >= 0 && std::abs(nearest - logged) <= kTolerance * logged; };
+  const auto consider = [&](double bytes, const WeightScheme& scheme, const Layout& layout, int stage,
+                            std::string how) {
     if (nearest >= 0 && std::abs(bytes - logged) >= std::abs(nearest - logged)) return;
     nearest = bytes;
+    four_bits = scheme.experts.bits <= 4 || scheme.dense.bits <= 4;
+    if (layout.tp != best.layout.tp) how += fmt::format(" on a rank of TP{}", layout.tp);
     result.how = how + (best.layout.pp > 1 ? fmt::format(", stage {}", stage) : std::string());
   };
-  constexpr double kTolerance = 0.005;
-  for (const auto& [name, scheme] : schemes) {
-    // What the config says comes first: no other storage is looked for where that matches.
-    if (nearest >= 0 && std::abs(nearest - logged) <= kTolerance * logged) break;
-    for (int stage = 0; stage < best.layout.pp; ++stage) {
-      for (const int ep : {best.layout.ep, 0, best.layout.tp * best.layout.dp}) {
-        Layout layout = best.layout;
+  const auto weigh = [&](const WeightScheme& scheme, const std::string& name, const Layout& base) {
+    for (int stage = 0; stage < base.pp; ++stage) {
+      for (const int ep : {base.ep, 0, base.tp * base.dp}) {
+        Layout layout = base;
         layout.ep = model.moe ? ep : 0;
         const WeightPlan plan = weights_on_rank(model, scheme, layout, stage, best.engine, best.with_mtp);
-        consider(static_cast<double>(plan.bytes), stage, fmt::format("weights {}", name));
+        consider(static_cast<double>(plan.bytes), scheme, base, stage, fmt::format("weights {}", name));
         if (const auto padded = padded_experts(model, scheme, layout, plan)) {
-          consider(static_cast<double>(plan.bytes + padded->extra_bytes), stage,
+          consider(static_cast<double>(plan.bytes + padded->extra_bytes), scheme, base, stage,
                    fmt::format("weights {}, experts padded to {} x {} by Marlin's kernels", name,
                                num(padded->intermediate), num(padded->hidden)));
         }
       }
     }
+  };
+  // What the config says comes first: no other storage is looked for where that matches.
+  for (const Layout& layout : weighed_layouts(log, model, best)) {
+    if (!matched()) weigh(scheme_of(model), "as the config says", layout);
+  }
+  for (const WeightFormat& format : all_weight_formats()) {
+    const WeightFiles others = best.engine.gguf ? WeightFiles::kSafetensors : WeightFiles::kGguf;
+    if (!matched() && format.files != others) weigh(uniform_scheme(format), format.name, best.layout);
   }
   result.planned = nearest >= 0;
   result.low = result.high = nearest / result.logged.unit;
   result.gap = logged > 0 ? (logged - nearest) / logged : 0;
   result.matches = std::abs(result.gap) <= kTolerance;
-  if (!result.matches && result.gap > 0 && result.gap < 0.15) result.how += "; 4-bit kernels pad matrices";
+  if (!result.matches && four_bits && result.gap > 0 && result.gap < 0.15)
+    result.how += "; 4-bit kernels pad matrices";
+  if (!result.matches && result.gap > 0 && result.gap < 0.15 && model.multimodal)
+    result.how += "; the vision or audio tower is not counted";
 }
 
 /// Whether `format` is one that the log's own word may mean: "fp8" is fp8_ds_mla too where the model has an index.
@@ -86,11 +166,12 @@ bool as_asked(const LogReading& log, const KvFormat& format) {
 
 /// The simplest hypothesis in the format that the log asks for, other layouts included, that explains every number;
 /// empty if none does.
-std::optional<Hypothesis> explains_as_asked(const LogReading& log, const ModelConfig& model) {
-  for (const Hypothesis& hypothesis : hypotheses(log, model, 2)) {
+std::optional<Hypothesis> explains_as_asked(const LogReading& log, const ModelConfig& model, Search& search) {
+  for (Hypothesis& hypothesis : hypotheses(log, model, 2)) {
+    if (search.spent()) break;
     if (!as_asked(log, hypothesis.format)) continue;
-    const Outcome one = run(log, model, hypothesis);
-    if (one.matches > 0 && one.matches == one.planned) return hypothesis;
+    const std::optional<Outcome> one = search.run(hypothesis);
+    if (one && one->matches > 0 && one->all()) return hypothesis;
   }
   return std::nullopt;
 }
@@ -122,45 +203,50 @@ void add_too_long(const LogReading& log, const ModelConfig& model, Explanation& 
 
 Explanation explain(const LogReading& log, const ModelConfig& model) {
   Explanation out;
+  const LogReading few = searched(log);
+  Search search(few, model);
   std::optional<Hypothesis> best;
   Outcome outcome;
-  for (int breadth = 0; breadth < 3; ++breadth) {
+  for (int breadth = 0; breadth < 3 && !search.spent(); ++breadth) {
     out.others.clear();
-    for (const Hypothesis& hypothesis : hypotheses(log, model, breadth)) {
-      const bool settled = best && outcome.matches > 0 && outcome.matches == outcome.planned;
+    for (Hypothesis& hypothesis : hypotheses(few, model, breadth)) {
+      const bool settled = best && outcome.matches > 0 && outcome.all();
       if (settled && hypothesis.cost > best->cost + 2) break;  // they are sorted: nothing simpler follows
-      Outcome one = run(log, model, hypothesis);
-      if (!best || one.matches > outcome.matches) {
+      if (search.spent()) break;
+      std::optional<Outcome> one = search.run(hypothesis);
+      if (!one) continue;
+      if (!best || one->matches > outcome.matches) {
         best = hypothesis;
-        outcome = std::move(one);
+        outcome = std::move(*one);
         out.others.clear();
-      } else if (one.matches == outcome.matches && outcome.matches > 0 && hypothesis.cost <= best->cost + 2) {
+      } else if (one->matches == outcome.matches && outcome.matches > 0 &&
+                 hypothesis.cost <= best->cost + 2) {
         const std::string text = to_text(hypothesis);
         if (std::find(out.others.begin(), out.others.end(), text) == out.others.end())
           out.others.push_back(text);
       }
     }
-    if (best && outcome.matches == outcome.planned) break;
+    if (best && outcome.all()) break;
   }
   if (!best) {
     out.sentences.push_back(
         fmt::format("no cache layout that {} can have agrees with the engine", model.title));
     return out;
   }
-  bool contradicts = !as_asked(log, best->format) && outcome.matches > 0 &&
-                     outcome.matches == outcome.planned && !only_counts(log, *best);
+  bool contradicts =
+      !as_asked(log, best->format) && outcome.matches > 0 && outcome.all() && !only_counts(log, *best);
   if (contradicts) {  // a layout that the log does not say explains more than a format that it denies
-    if (const std::optional<Hypothesis> other = explains_as_asked(log, model)) {
+    if (const std::optional<Hypothesis> other = explains_as_asked(few, model, search)) {
       best = other;
-      outcome = run(log, model, *best);
       contradicts = false;
     }
   }
+  outcome = outcome_of(log, Trial(log, model, *best));
   out.hypothesis = to_text(*best);
   std::erase(out.others, out.hypothesis);
   out.numbers = std::move(outcome.numbers);
   for (Explained& number : out.numbers) {
-    if (number.logged.kind == LogKind::kWeights) explain_weights(model, *best, number);
+    if (number.logged.kind == LogKind::kWeights) explain_weights(log, model, *best, number);
   }
   int planned = 0;
   int matches = 0;
@@ -178,6 +264,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
         "only the ratio of tokens or blocks to concurrency could be checked, and it holds for any model: "
         "cache "
         "format, layout and model are not determined; a line with GiB would");
+    add_failures(log, model, *best, out);
     add_too_long(log, model, out);
     add_sentences(log, model, *best, false, out);
     return out;
@@ -186,7 +273,7 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
     out.sentences.push_back(fmt::format("cache format {} was asked for, but the pool is {}-sized",
                                         log.cache_dtype, best->format.name));
   }
-  if (planned == 0 && first_of(log, LogKind::kDeficit) != nullptr) {
+  if (planned == 0 && (first_of(log, LogKind::kDeficit) != nullptr || !log.failures.empty())) {
     // said below
   } else if (planned == 0) {
     out.sentences.push_back(
@@ -199,6 +286,11 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   } else {
     out.sentences.push_back(fmt::format("{} of {} numbers follow from {}", matches, planned, out.hypothesis));
   }
+  if (search.spent() && matches < planned)
+    out.sentences.emplace_back("the search was given up before every layout and format had been tried");
+  if (log.cut)
+    out.sentences.push_back(fmt::format("only the first {} numbers were read", log.numbers.size()));
+  add_failures(log, model, *best, out);
   add_too_long(log, model, out);
   add_sentences(log, model, *best, planned > 0, out);
   return out;

@@ -77,16 +77,17 @@ void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypoth
   if (budgets.size() > 1) {
     const auto [low, high] = std::minmax_element(budgets.begin(), budgets.end());
     if (*low != *high) {
-      out.sentences.push_back(fmt::format("each rank logs its own memory, {} to {} GiB here; {}", *low, *high,
-                                          best.layout.pp > 1
-                                              ? "stages hold different layers, and the smallest pool "
-                                                "decides for all"
-                                              : "the smallest decides for all"));
+      out.sentences.push_back(
+          fmt::format("each rank logs its own memory, {:.2f} to {:.2f} GiB here; {}", *low, *high,
+                      best.layout.pp > 1 ? "stages hold different layers, and the smallest pool "
+                                           "decides for all"
+                                         : "the smallest decides for all"));
     }
   }
+  constexpr double kNear = 0.05;
   for (const Explained& number : out.numbers) {
     const bool off = number.logged.kind == LogKind::kTokens && number.planned && !number.matches &&
-                     std::abs(number.gap) < 0.05;
+                     std::abs(number.gap) < kNear;
     const auto step = static_cast<double>(trial.smallest_block() * best.layout.dcp);
     const bool no_blocks =
         best.engine.name == "vllm" && std::floor(number.logged.value / step) * step != number.logged.value;
@@ -96,12 +97,15 @@ void explain_ranks(const LogReading& log, const ModelConfig& model, const Hypoth
           "does not say the maximum length",
           count_text(number.logged.value), num(trial.smallest_block())));
     } else if (off && !budgets.empty()) {
+      const double tokens_gib = trial.implied_gib(number.logged.value);
+      const double least = *std::ranges::min_element(budgets);
+      if (std::abs(tokens_gib / least - 1) >= kNear) continue;
       out.sentences.push_back(
-          fmt::format("{} tokens are {:.3f} GiB a rank, {:.1f} % {} the logged memory: probably another "
+          fmt::format("{} tokens are {:.3f} GiB a rank, {:.1f} % {} the {:.2f} GiB logged: probably another "
                       "rank, whose line is not "
                       "here, had the least",
-                      count_text(number.logged.value), trial.implied_gib(number.logged.value),
-                      100 * std::abs(number.gap), number.gap < 0 ? "below" : "above"));
+                      count_text(number.logged.value), tokens_gib, 100 * std::abs(tokens_gib / least - 1),
+                      tokens_gib < least ? "below" : "above", least));
     }
   }
   if (best.layout.tp > 1 && best.layout.dcp < best.layout.tp && caches_latent(model, best.engine)) {

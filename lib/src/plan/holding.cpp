@@ -13,7 +13,9 @@ namespace {
 PlanRequest checked(const ModelConfig& model, const PlanRequest& request) {
   check(request);
   validate(request.layout, model, request.engine);
-  return completed(model, request);
+  PlanRequest whole = completed(model, request);
+  validate(whole.cache, model, whole.engine);
+  return whole;
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 
 #include "core/text.hpp"
@@ -34,11 +33,23 @@ std::optional<KvFormat> format_named(const std::string& name) {
   }
 }
 
+bool taken(const KvFormat& format, const ModelConfig& model, const EngineRules& engine) {
+  try {
+    validate(format, model, engine);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::vector<Choice<KvFormat>> formats_of(const LogReading& log, const ModelConfig& model,
                                          const EngineRules& engine, int breadth) {
+  constexpr int kUnnamed = 2;
   std::vector<Choice<KvFormat>> formats;
   const auto add = [&](const std::string& name, int cost) {
     const std::optional<KvFormat> format = format_named(name);
+    const bool named = cost < kUnnamed;  // by the log: a fork may well have it
+    if (format && !named && !taken(*format, model, engine)) return;
     const bool known = std::any_of(formats.begin(), formats.end(), [&](const auto& choice) {
       return format && choice.value.name == format->name;
     });
@@ -54,10 +65,10 @@ std::vector<Choice<KvFormat>> formats_of(const LogReading& log, const ModelConfi
   if (k) add(log.cache_dtype, fp8 && model.indexer ? 1 : 0);
   if (log.cache_dtype.empty()) add("bf16", 0);
   if (breadth > 0 && engine.pools == PoolKind::kCells) {
-    for (const char* name : {"f16", "q8_0", "q4_0", "q5_1", "q5_0", "q4_1"}) add(name, 2);
+    for (const char* name : {"f16", "q8_0", "q4_0", "q5_1", "q5_0", "q4_1"}) add(name, kUnnamed);
   } else if (breadth > 0) {
     for (const char* name : {"bf16", "fp8", "fp8_ds_mla", "fp8_per_token_head", "nvfp4", "nvfp4_ds_mla"}) {
-      add(name, 2);
+      add(name, kUnnamed);
     }
   }
   return formats;
@@ -68,7 +79,21 @@ bool has_windows(const ModelConfig& model) {
                      [](const LayerCache& layer) { return layer.window > 0; });
 }
 
-/// The rules the log's version names, else all of the engine, the newest first.
+/// Whether two rule sets of an engine make the same of this model's cache.
+bool same_cache(const EngineRules& a, const EngineRules& b, const ModelConfig& model) {
+  const bool windows = has_windows(model);
+  const bool mixed = windows || model.count(AttentionKind::kRecurrent) > 0;
+  const bool entries = model.count(AttentionKind::kCompressed) > 0;
+  return a.token_count == b.token_count && a.mla_storage == b.mla_storage &&
+         a.reserved_blocks == b.reserved_blocks && a.context_ranks == b.context_ranks &&
+         a.sparse_block == b.sparse_block && (!model.indexer || a.index_keys == b.index_keys) &&
+         default_block(model, a) == default_block(model, b) &&
+         (!windows || (a.window == b.window && a.pool_share == b.pool_share)) &&
+         (!mixed || a.group_padding_limit == b.group_padding_limit) &&
+         (!entries || a.entry_pages == b.entry_pages);
+}
+
+/// The rules the log's version names, else all of the engine that differ for the model, the newest first.
 std::vector<Choice<EngineRules>> engines_of(const LogReading& log, const ModelConfig& model, int breadth) {
   const std::string name = log.engine.empty() ? "vllm" : log.engine;
   std::vector<Choice<EngineRules>> engines;
@@ -80,8 +105,11 @@ std::vector<Choice<EngineRules>> engines_of(const LogReading& log, const ModelCo
   if (breadth > 0 && log.version.empty()) {
     int cost = 0;
     for (auto rules = all_engines().rbegin(); rules != all_engines().rend(); ++rules) {
-      if (rules->name == name && rules->since != engines.front().value.since)
-        engines.push_back({*rules, ++cost});
+      if (rules->name != name || rules->since == engines.front().value.since) continue;
+      ++cost;
+      const bool known = std::ranges::any_of(
+          engines, [&](const auto& engine) { return same_cache(engine.value, *rules, model); });
+      if (!known) engines.push_back({*rules, cost});
     }
   }
   // llama.cpp's families differ in what MLA and window layers keep; -mla and --swa-full say, or the numbers
@@ -134,14 +162,8 @@ std::vector<Choice<int>> blocks_of(const LogReading& log, const ModelConfig& mod
 
 /// The tp that the ranks of the log's lines imply ("TP3": at least 4), 1 without any.
 int tp_of_ranks(const LogReading& log) {
-  int highest = 0;
-  for (const LogNumber& number : log.numbers) {
-    const std::size_t at = number.rank.find("TP");
-    if (at == std::string::npos) continue;
-    highest = std::max(highest, std::atoi(number.rank.c_str() + at + 2));
-  }
   int tp = 1;
-  while (tp <= highest && tp < 1024) tp *= 2;
+  while (tp <= log.last_tp_rank && tp < 1024) tp *= 2;
   return tp;
 }
 
@@ -200,19 +222,6 @@ std::vector<Choice<std::int64_t>> chunks_of(const LogReading& log, const ModelCo
   return {{8192, 0}, {2048, 1}, {16384, 1}};
 }
 
-/// Whether engine and model agree to it; finds its real block size.
-bool possible(Hypothesis& hypothesis, const ModelConfig& model, const LogReading& log) {
-  try {
-    validate(hypothesis.layout, model, hypothesis.engine);
-    const PoolSet pools = pool_geometry(hypothesis.inputs(model, log), 0);
-    hypothesis.real_block = pools.block;
-    return !pools.pools.empty();
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kInternal) throw;
-    return false;
-  }
-}
-
 }  // namespace
 
 PoolInputs Hypothesis::inputs(const ModelConfig& model, const LogReading& log) const {
@@ -227,6 +236,18 @@ PoolInputs Hypothesis::inputs(const ModelConfig& model, const LogReading& log) c
           .state_blocks = state_blocks,
           .micro_batch = log.micro_batch > 0 ? log.micro_batch : 512,
           .window_sequences = std::max(1, log.sequences)};
+}
+
+bool possible(Hypothesis& hypothesis, const ModelConfig& model, const LogReading& log) {
+  try {
+    validate(hypothesis.layout, model, hypothesis.engine);
+    const PoolSet pools = pool_geometry(hypothesis.inputs(model, log), 0);
+    hypothesis.real_block = pools.block;
+    return !pools.pools.empty();
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInternal) throw;
+    return false;
+  }
 }
 
 std::string to_text(const Hypothesis& h) {
@@ -257,7 +278,7 @@ std::vector<Hypothesis> hypotheses(const LogReading& log, const ModelConfig& mod
           one.state_blocks = state.value;
           one.batched_tokens = chunk.value;
           one.cost += (mtp != drafts ? 1 : 0) + state.cost + chunk.cost;
-          if (possible(one, model, log)) all.push_back(std::move(one));
+          all.push_back(std::move(one));
         }
       }
     }

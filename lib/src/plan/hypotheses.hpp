@@ -25,9 +25,12 @@ struct Hypothesis {
 };
 [[nodiscard]] std::string to_text(const Hypothesis& hypothesis);
 
-/// Those that the model can have, simplest first. `breadth` 0: only what the log says and defaults; 1: other
-/// formats, blocks, versions, prediction layers; 2: other layouts too.
+/// Simplest first. `breadth` 0: only what the log says and defaults; 1: other formats, blocks, versions, prediction
+/// layers; 2: other layouts too. Not each of them is possible().
 [[nodiscard]] std::vector<Hypothesis> hypotheses(const LogReading& log, const ModelConfig& model,
                                                  int breadth);
+
+/// Whether engine and model agree to it; finds its real block size.
+[[nodiscard]] bool possible(Hypothesis& hypothesis, const ModelConfig& model, const LogReading& log);
 
 }  // namespace mla::capacity

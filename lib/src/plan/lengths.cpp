@@ -26,7 +26,7 @@ class Pools {
   [[nodiscard]] double share(std::size_t pool, std::int64_t tokens) const {
     if (set_.fluid) {
       return static_cast<double>(sequence_bytes(inputs_, set_, tokens)) /
-             static_cast<double>(std::max<std::int64_t>(1, set_.budget));
+             static_cast<double>(std::max<std::int64_t>(1, set_.left));
     }
     const CachePool& one = set_.pools[pool];
     return static_cast<double>(sequence_blocks(inputs_, one, tokens)) /

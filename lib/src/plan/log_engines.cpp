@@ -30,6 +30,21 @@ void read_vllm_refusal(const LogLine& line) {
   if (line.count(LogKind::kTokens, "that can be stored in KV cache (")) line.engine("vllm");
 }
 
+/// A budget that was given in bytes, in a command or in the list of what is not default. "Replace ... with
+/// `--kv-cache-memory=N`" is advice.
+void read_given_budget(const LogLine& line) {
+  if (line.has("Replace ") || !line.reading.numbers.empty()) return;
+  for (const char* key : {"kv-cache-memory-bytes", "kv_cache_memory_bytes", "kv-cache-memory"}) {
+    const std::optional<std::int64_t> bytes = setting_number(line.text, key);
+    if (!bytes || *bytes < 1) continue;
+    ScannedNumber number;
+    number.value = static_cast<double>(*bytes) / kGiB;
+    number.half_digit = 0.5 / kGiB;
+    line.add(LogKind::kBudget, number, kGiB);
+    return;
+  }
+}
+
 void read_vllm_hybrid(const LogLine& line) {
   LogReading& r = line.reading;
   if (const auto block = number_after(line.text, "Setting attention block size to")) r.block = small(*block);
@@ -51,10 +66,15 @@ void read_vllm_hybrid(const LogLine& line) {
 void read_vllm_line(const LogLine& line) {
   const std::string_view t = line.text;
   LogReading& r = line.reading;
-  for (const char* key : {"KV cache memory:", "memory reserved for KV Cache is"}) {
+  read_given_budget(line);
+  for (const char* key :
+       {"KV cache memory:", "memory reserved for KV Cache is", "Current kv cache memory in use is"}) {
     if (line.bytes(LogKind::kBudget, key) || line.bytes(LogKind::kDeficit, std::string(key) + " -"))
       line.engine("vllm");
   }
+  if (line.has("memory for KV Cache as specified by") && line.bytes(LogKind::kBudget, "reserved "))
+    line.engine("vllm");
+  if (line.has(" for weight, ") && line.bytes(LogKind::kWeights, "Actual usage is ")) line.engine("vllm");
   if (const auto found = number_after(t, "GPU KV cache size:"); found && found->rest.starts_with(" t")) {
     line.add(LogKind::kTokens, *found, 1);
     line.engine("vllm");
@@ -96,6 +116,18 @@ void read_sglang_line(const LogLine& line) {
       line.reading.cache_dtype = fp8 ? "fp8" : dtype->substr(std::string_view("torch.").size());
     }
   }
+  if (line.has("Mamba Cache is allocated")) {
+    line.engine("sglang");
+    const auto states = number_after(t, "max_mamba_cache_size:");
+    const auto conv = number_after(t, "conv_state size:");
+    auto sum = number_after(t, " ssm_state size:");
+    if (states && conv && sum && states->value >= 1 && states->value < 1e9) {
+      constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+      sum->value += conv->value;
+      sum->half_digit += conv->half_digit;
+      line.add(LogKind::kStateBytes, *sum, kGiB).length = static_cast<std::int64_t>(states->value);
+    }
+  }
   if (const auto tokens = number_after(t, "max_total_num_tokens=")) {
     line.add(LogKind::kTokens, *tokens, 1);
     line.engine("sglang");
@@ -117,6 +149,12 @@ void read_tensorrt_line(const LogLine& line) {
       line.engine("tensorrt-llm");
     }
   }
+  // The PyTorch backend names what is left of the share it takes, and what a token takes.
+  for (const char* key :
+       {"available KV cache memory when calculating max tokens:", "Estimated max memory in KV cache :"}) {
+    if (line.bytes(LogKind::kBudget, key)) line.engine("tensorrt-llm");
+  }
+  for (const char* key : {"kv size is ", "kv size per token is "}) line.count(LogKind::kTokenBytes, key);
   for (const char* key : {"blocks in KV cache primary pool:", "primary blocks="}) {
     if (line.count(LogKind::kBlocks, key)) line.engine("tensorrt-llm");
   }

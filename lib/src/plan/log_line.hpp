@@ -34,6 +34,8 @@ void keep(std::int64_t& slot, std::optional<std::int64_t> value);
 
 /// Version, layout, lengths, model and cache dtype, wherever engines print them.
 void read_log_settings(const LogLine& line);
+/// "out of memory", as PyTorch, llama.cpp and SGLang say it.
+void read_failure_line(const LogLine& line);
 void read_vllm_line(const LogLine& line);
 void read_sglang_line(const LogLine& line);
 void read_tensorrt_line(const LogLine& line);

@@ -63,24 +63,31 @@ std::string_view name_of(LogKind kind) noexcept {
       return "K";
     case LogKind::kValueBytes:
       return "V";
+    case LogKind::kTokenBytes:
+      return "bytes of a token";
+    case LogKind::kStateBytes:
+      return "states";
   }
   return "?";
 }
 
 LogReading read_log(std::string_view text) {
+  constexpr std::size_t kMostNumbers = 400;  // a start-up of 64 ranks prints fewer
   LogReading reading;
   int number = 0;
-  while (!text.empty()) {
+  while (!text.empty() && reading.numbers.size() < kMostNumbers) {
     const std::size_t end = text.find('\n');
     const std::string plain = plain_line(text.substr(0, end));
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
     const LogLine line{plain, ++number, reading};
     read_log_settings(line);
+    read_failure_line(line);
     read_vllm_line(line);
     read_sglang_line(line);
     read_tensorrt_line(line);
     read_llama_line(line);
   }
+  reading.cut = !text.empty();
   finish_llama_log(reading);
   return reading;
 }

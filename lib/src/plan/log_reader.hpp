@@ -25,6 +25,8 @@ enum class LogKind : std::uint8_t {
   kCacheBytes,   ///< GiB of the whole cache, K and V together
   kKeyBytes,     ///< GiB of K (llama.cpp: c^KV)
   kValueBytes,   ///< GiB of V
+  kTokenBytes,   ///< bytes of a token on a rank
+  kStateBytes,   ///< GiB of the states of `length` sequences and a spare one (SGLang)
 };
 [[nodiscard]] MLA_EXPORT std::string_view name_of(LogKind kind) noexcept;
 
@@ -36,7 +38,7 @@ struct LogNumber {
   double value = 0;
   double half_digit = 0;              ///< half of the last printed digit: the true number is that near
   double unit = 1;                    ///< bytes of one: 2^30, 2^20; 1 for counts
-  std::int64_t length = 0;            ///< kConcurrency, kNeed: tokens of a sequence
+  std::int64_t length = 0;            ///< kConcurrency, kNeed: tokens of a sequence; kStateBytes: sequences
   int streams = 1;                    ///< kTokens of llama.cpp: caches of so many cells each
   int layers = 0;                     ///< kTokens of llama.cpp: layers that the line speaks of; 0: not said
   CacheOf cache = CacheOf::kUnknown;  ///< kTokens of llama.cpp
@@ -46,10 +48,18 @@ struct LogNumber {
   std::string text;                   ///< the line without colours, cut to a screen's width
 };
 
+/// An allocation that failed. Bytes; 0: not said.
+struct LogFailure {
+  double wanted = 0, free = 0, total = 0;
+  std::string rank;
+  int line = 0;
+};
+
 /// Everything found. Empty or 0: not said.
 struct LogReading {
   std::string engine, version, model, cache_dtype, cache_dtype_v, backend;
   int tp = 0, pp = 0, dp = 0, dcp = 0, ep = 0, block = 0;
+  int last_tp_rank = -1;        ///< highest that any line is marked with, numbers in it or not
   int mla_mode = -1;            ///< llama.cpp family: -mla
   std::int64_t max_length = 0;  ///< maximum model length, or llama.cpp's context
   std::int64_t batched_tokens = 0;
@@ -65,8 +75,10 @@ struct LogReading {
   std::int64_t layers = 0;   ///< llama.cpp: n_layer
   double buffer_bytes = 0, buffer_slack = 0;  ///< llama.cpp: sum of KV buffers, and half digits of it
   int buffer_line = 0;
+  bool cut = false;  ///< the log is longer than what was read
   std::vector<LogNumber> numbers;
-  [[nodiscard]] bool empty() const noexcept { return numbers.empty(); }
+  std::vector<LogFailure> failures;
+  [[nodiscard]] bool empty() const noexcept { return numbers.empty() && failures.empty(); }
 };
 
 /// Never throws for what the text holds; rubbish gives an empty reading.

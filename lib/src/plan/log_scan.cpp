@@ -141,6 +141,7 @@ std::string rank_of(std::string_view line) {
       std::size_t end = i + 2;
       while (end < line.size() && is_digit(line[end])) ++end;
       if (end < line.size() && is_word(line[end]) && line[end] != '_') continue;
+      if (rank.find(mark) != std::string::npos) continue;  // two lines in one
       if (!rank.empty()) rank += ' ';
       rank += line.substr(i, end - i);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <charconv>
 #include <string>
 
 #include "core/text.hpp"
@@ -38,6 +39,18 @@ void read_model(const LogLine& line) {
   }
 }
 
+/// "(Worker_TP3 pid=1)", "[2025-10-07 23:17:19 DP0 TP3]": lines of ranks that say nothing else of use.
+void read_rank(const LogLine& line) {
+  constexpr int kMost = 1023;
+  const std::string rank = rank_of(line.text);
+  const std::size_t at = rank.find("TP");
+  if (at == std::string::npos) return;
+  int number = 0;
+  const char* end = rank.data() + rank.size();
+  if (std::from_chars(rank.data() + at + 2, end, number).ec != std::errc{} || number > kMost) return;
+  line.reading.last_tp_rank = std::max(line.reading.last_tp_rank, number);
+}
+
 }  // namespace
 
 void keep(int& slot, std::optional<std::int64_t> value) {
@@ -57,6 +70,9 @@ int small(const ScannedNumber& number) {
 void read_log_settings(const LogLine& line) {
   LogReading& r = line.reading;
   const std::string_view t = line.text;
+  read_rank(line);
+  if (const auto length = number_after(t, "Using max model len "))
+    keep(r.max_length, static_cast<std::int64_t>(length->value));
   read_version(line);
   read_model(line);
   for (const char* key :

@@ -13,6 +13,7 @@
 #include "plan/plan_request.hpp"
 #include "plan/plan_warnings.hpp"
 #include "plan/pools.hpp"
+#include "plan/runtime.hpp"
 #include "plan/stages.hpp"
 
 namespace mla::capacity {
@@ -66,8 +67,9 @@ PlanRequest completed(const ModelConfig& model, PlanRequest request) {
 }
 
 std::int64_t run_at_once(const PlanRequest& request, std::int64_t sequences) {
-  const bool cells = request.engine.pools == PoolKind::kCells;  // as many as it was given room for
-  return cells ? sequences : std::min(sequences, request.max_sequences);
+  // Cells are given for as many as will run, and what is kept off the GPU does not run.
+  const bool all = request.engine.pools == PoolKind::kCells || request.engine.off_gpu;
+  return all ? sequences : std::min(sequences, request.max_sequences);
 }
 
 std::int64_t longest_asked(const ModelConfig& model, const PlanRequest& request) {
@@ -85,13 +87,15 @@ PoolInputs pool_inputs(const ModelConfig& model, const PlanRequest& request) {
           .speculative_tokens = request.speculative_tokens,
           .state_blocks = request.state_blocks,
           .micro_batch = request.micro_batch,
-          .window_sequences = request.window_sequences};
+          .window_sequences = request.window_sequences,
+          .scratch = scratch_of(model, request)};
 }
 
 MemoryPlan plan_memory(const ModelConfig& model, const PlanRequest& asked) {
   check(asked);
   validate(asked.layout, model, asked.engine);
   const PlanRequest request = completed(model, asked);
+  validate(request.cache, model, request.engine);
   const PoolInputs inputs = pool_inputs(model, request);
   std::vector<Stage> stages = plan_stages(model, request, inputs);
   const std::size_t limiting = limiting_stage(stages);
@@ -122,6 +126,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const PlanRequest& asked) {
   plan.longest_context = longest_of(inputs, pools, longest_asked(model, request));
   for (Stage& stage : stages) {
     stage.plan.pools = stage.pools.pools;
+    stage.plan.fluid = stage.pools.fluid;
     plan.stages.push_back(std::move(stage.plan));
   }
   plan.binding = binding_of(plan, request);

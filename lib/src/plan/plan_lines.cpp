@@ -61,7 +61,9 @@ void memory_lines(Writer& out, const PlanRequest& request, const MemoryPlan& pla
     formula = "as given";
     source = "given";
   } else if (of_free) {
-    formula = fmt::format("{} x (memory - weights - runtime)", num(utilization));
+    formula = stage.cache_budget > 0
+                  ? fmt::format("{} x (memory - weights - runtime)", num(utilization))
+                  : fmt::format("memory - weights - runtime: nothing to take {} of", num(utilization));
     source = share_source;
   } else if (request.engine.runtime_outside_share) {
     formula = "budget - weights - libraries; activations and graphs use the rest of the memory";
@@ -102,6 +104,25 @@ std::string blocks_of_sequence(const PoolInputs& inputs, const CachePool& pool, 
   return text;
 }
 
+/// How blocks come from the cache's bytes.
+std::string blocks_formula(const EngineRules& engine, const MemoryPlan& plan, const StagePlan& stage,
+                           const CachePool& pool) {
+  if (stage.fluid) return fmt::format("{} whole sequences x their blocks", num(plan.sequences_per_replica));
+  const char* rounding = engine.round_blocks_up ? "ceil" : "floor";
+  if (stage.pools.size() == 1)
+    return fmt::format("{}({} / {})", rounding, num(stage.cache_budget), num(pool.block_bytes));
+  if (pool.groups.front().kind == GroupKind::kState)
+    return "the states' share of the cache / bytes of a block";
+  const std::int64_t bytes = times(pool.blocks, pool.block_bytes);
+  const double share =
+      stage.cache_budget > 0 ? 100 * static_cast<double>(bytes) / static_cast<double>(stage.cache_budget) : 0;
+  return fmt::format("{:.1f} % of the cache, {}", share,
+                     engine.pool_share == PoolShare::kLength
+                         ? "a pool's share being its window (full: the context) x bytes of a token in it"
+                         : fmt::format("{} tokens of a window pool for each of the full one",
+                                       num(engine.window_pool_ratio)));
+}
+
 void pool_lines(Writer& out, const PlanRequest& request, const PoolInputs& inputs, const MemoryPlan& plan,
                 const StagePlan& stage) {
   const EngineRules& engine = request.engine;
@@ -116,10 +137,7 @@ void pool_lines(Writer& out, const PlanRequest& request, const PoolInputs& input
           fmt::format("page {} - state {}", num(pool.page_bytes), num(pool.page_bytes - pool.padding_bytes)));
     }
     out.add_by_engine(key + ".blocks", prefix + "blocks", Unit::kBlocks, pool.blocks,
-                      stage.pools.size() == 1
-                          ? fmt::format("{}({} / {})", engine.round_blocks_up ? "ceil" : "floor",
-                                        num(stage.cache_budget), num(pool.block_bytes))
-                          : "the pool's share of the cache / bytes of a block");
+                      blocks_formula(engine, plan, stage, pool));
     out.add_by_engine(key + ".sequence_blocks", prefix + "blocks of one sequence", Unit::kBlocks,
                       sequence_blocks(inputs, pool, plan.context),
                       blocks_of_sequence(inputs, pool, plan.context));
@@ -129,19 +147,23 @@ void pool_lines(Writer& out, const PlanRequest& request, const PoolInputs& input
 }
 
 void answer_lines(Writer& out, const PlanRequest& request, const MemoryPlan& plan, const StagePlan& stage) {
+  constexpr std::int64_t kCells = 256;
   const EngineRules& engine = request.engine;
-  const bool by_concurrency =
-      engine.token_count == TokenCount::kConcurrency || engine.pools == PoolKind::kCells;
+  const bool cells = engine.pools == PoolKind::kCells;
+  const bool by_concurrency = engine.token_count == TokenCount::kConcurrency;
   const std::size_t groups = stage.pools.empty() ? 0 : stage.pools.front().groups.size();
   out.add_by_engine("answer.tokens", "tokens a replica holds, as logged", Unit::kTokens, plan.tokens_logged,
-                    by_concurrency ? fmt::format("int(concurrency x {})", num(plan.context))
+                    cells            ? fmt::format("{} sequences x {} cells: --ctx-size",
+                                                   num(plan.sequences_per_replica), num(round_up(plan.context, kCells)))
+                    : by_concurrency ? fmt::format("int(concurrency x {})", num(plan.context))
                     : groups > 1
                         ? fmt::format("blocks // {} groups x smallest block", groups)
                         : fmt::format("blocks x {} tokens{}", plan.block,
                                       request.layout.dcp > 1 ? fmt::format(" x dcp {}", request.layout.dcp)
                                                              : std::string()));
-  out.add_by_engine("answer.concurrency", "concurrency at this context, as logged", Unit::kRatio,
-                    plan.concurrency_logged, "blocks / blocks of one sequence");
+  out.add_by_engine(
+      "answer.concurrency", "concurrency at this context, as logged", Unit::kRatio, plan.concurrency_logged,
+      cells ? "cache / cache of one sequence; no line of its log" : "blocks / blocks of one sequence");
   out.add_by_engine(
       "answer.sequences_per_replica", "whole sequences a replica holds", Unit::kSequences,
       plan.sequences_per_replica,

@@ -70,28 +70,6 @@ void experts(Warnings& out, const ModelConfig& model, const Layout& layout) {
                             layout.ep, model.moe->num_experts, ceil_div(model.moe->num_experts, layout.ep)));
 }
 
-/// Formats of the ggml family and of the others do not meet in one engine.
-void cache_formats(Warnings& out, const PlanRequest& request) {
-  const EngineRules& engine = request.engine;
-  if (engine.name == "none") return;
-  const bool cells = engine.pools == PoolKind::kCells;
-  std::vector<ElementFormat> elements{request.cache.k};
-  if (!(request.cache.v == request.cache.k)) elements.push_back(request.cache.v);
-  for (const ElementFormat& element : elements) {
-    const bool ggml = element.elements == 32;  // its blocks; nothing else has them
-    const bool plain = element.elements == 1 && element.bytes >= 2;
-    const std::string_view name = elements.size() == 1 ? request.cache.name : element.name;
-    if (ggml && !cells) {
-      out.push_back(fmt::format("{} has no cache format {}: it is llama.cpp's", engine.name, name));
-    } else if (cells && !ggml && !plain) {
-      out.push_back(fmt::format(
-          "{} has no cache format {}: it takes f32, f16, bf16, q8_0, q6_0, q5_1, q5_0, q4_1, q4_0 "
-          "and iq4_nl",
-          engine.name, name));
-    }
-  }
-}
-
 void weight_formats(Warnings& out, const PlanRequest& request) {
   const EngineRules& engine = request.engine;
   if (engine.name == "none" || request.weight_bytes) return;
@@ -119,6 +97,57 @@ void heads_in_row_split(Warnings& out, const PlanRequest& request) {
       fmt::format("{} spreads whole layers over GPUs unless --split-mode says otherwise: that is --pp {}, "
                   "not tp {}",
                   request.engine.name, request.layout.pp * request.layout.tp, request.layout.tp));
+}
+
+/// Engines that keep activations and graphs outside their share run out of memory where that is too small for them.
+void outside_share(Warnings& out, const PlanRequest& request, const MemoryPlan& plan) {
+  if (!request.engine.runtime_outside_share || !request.cache_bytes.empty()) return;
+  const StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
+  const std::int64_t outside = stage.runtime_bytes - stage.charged_bytes;
+  const std::int64_t rest = request.gpu_memory_bytes - plan.budget_bytes;
+  if (outside <= rest) return;
+  out.push_back(fmt::format(
+      "activations and graphs take {}, more than the {} that a share of {} leaves outside: {} would run "
+      "out of memory; lower --utilization or --batched-tokens",
+      gib(outside), gib(rest), num(*request.utilization), request.engine.name));
+}
+
+/// What a plan without an engine, or for a cache that is not on the GPU, counts.
+void no_serving_engine(Warnings& out, const PlanRequest& request) {
+  const EngineRules& engine = request.engine;
+  if (engine.name == "none") {
+    out.emplace_back(
+        "engine none: tokens are counted one by one, in no engine's pages; the share of memory and what "
+        "activations, "
+        "graphs and libraries take are assumed as for vllm");
+  }
+  if (engine.off_gpu) {
+    out.push_back(
+        fmt::format("{} keeps copies of an engine's cache in host memory or on disk, in chunks of {} tokens: "
+                    "the plan is what "
+                    "--kv-memory holds of them for each GPU, whatever the GPU itself holds",
+                    engine.name, engine.block));
+  }
+}
+
+/// Engines that give window layers a pool of their own.
+void window_pools(Warnings& out, const ModelConfig& model, const PlanRequest& request,
+                  const MemoryPlan& plan) {
+  if (request.engine.pool_share != PoolShare::kLength) return;
+  const StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
+  for (const CachePool& pool : stage.pools) {
+    const CacheGroup& group = pool.groups.front();
+    if (group.kind != GroupKind::kWindow || stage.cache_budget <= 0) continue;
+    const double share =
+        static_cast<double>(times(pool.blocks, pool.block_bytes)) / static_cast<double>(stage.cache_budget);
+    out.push_back(fmt::format(
+        "{} splits the cache where max_attention_window names the windows of {}: {:.1f} % for the {} layers "
+        "of window "
+        "{}, as window x bytes of a token are to those of the full layers at {} tokens; without that setting "
+        "every "
+        "layer keeps the whole length (tensorrt-llm@0.21)",
+        request.engine.name, model.name, 100 * share, group.layers, num(group.window), num(plan.context)));
+  }
 }
 
 void engine_version(Warnings& out, const EngineRules& engine) {
@@ -164,13 +193,12 @@ void beyond_positions(Warnings& out, const ModelConfig& model, const PlanRequest
 
 /// A budget that cannot stand beside such weights is from another set-up.
 void budget_beside_weights(Warnings& out, const PlanRequest& request, const MemoryPlan& plan) {
-  if (request.cache_bytes.empty() || plan.stages.empty()) return;
+  if (request.cache_bytes.empty() || request.engine.off_gpu) return;
   for (const StagePlan& stage : plan.stages) {
     if (plus(stage.weight_bytes, stage.cache_budget) <= request.gpu_memory_bytes) continue;
     out.push_back(
         fmt::format("weights ({}) and the cache budget given ({}) are more than the {} of a GPU: the budget "
-                    "is of another "
-                    "layout, or the weights are smaller than counted",
+                    "is of another layout, or the weights are smaller than counted",
                     gib(stage.weight_bytes), gib(stage.cache_budget), gib(request.gpu_memory_bytes)));
     return;
   }
@@ -179,8 +207,8 @@ void budget_beside_weights(Warnings& out, const PlanRequest& request, const Memo
 /// What model, engine and formats bring along, whatever the layout and the context are.
 void in_any_plan(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
   out.insert(out.end(), model.warnings.begin(), model.warnings.end());
+  no_serving_engine(out, request);
   latent_expanded(out, model, request);
-  cache_formats(out, request);
   weight_formats(out, request);
   engine_version(out, request.engine);
   if (!request.weight_bytes) {
@@ -210,7 +238,9 @@ std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanReque
   const Warnings cuts = refused_cuts(model, request, request.layout);
   out.insert(out.end(), cuts.begin(), cuts.end());
   engine_rules(out, model, request, plan);
-  if (!request.weight_bytes && !plan.stages.empty()) {
+  outside_share(out, request, plan);
+  window_pools(out, model, request, plan);
+  if (request.engine.marlin_experts && !request.weight_bytes && !plan.stages.empty()) {
     const StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
     if (const auto padded = padded_experts(model, request.weights, request.layout, stage.weights)) {
       out.push_back(fmt::format(

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <limits>
-#include <tuple>
 #include <utility>
 
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/block_groups.hpp"
+#include "plan/layer_parts.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -42,33 +42,6 @@ std::int64_t page_of(const CachePart& part, std::int64_t block, const PoolInputs
   return round_up(times(ceil_div(tokens, part.tokens_per_entry), part.entry_bytes()), part.page_alignment);
 }
 
-/// Whether two layers keep the same.
-bool alike(const LayerCache& a, const LayerCache& b) {
-  const auto fields = [](const LayerCache& layer) {
-    return std::tie(layer.kind, layer.q_heads, layer.kv_heads, layer.head_dim_k, layer.head_dim_v,
-                    layer.window, layer.chunked, layer.indexer, layer.compress_ratio, layer.state_bytes);
-  };
-  return fields(a) == fields(b);
-}
-
-/// cache_parts() of each layer, worked out once for those that are alike.
-class PartsOfLayers {
- public:
-  explicit PartsOfLayers(const PoolInputs& inputs) : inputs_(inputs) {}
-  const std::vector<CachePart>& of(const LayerCache& layer) {
-    const auto known =
-        std::ranges::find_if(known_, [&](const auto& one) { return alike(*one.first, layer); });
-    if (known != known_.end()) return known->second;
-    known_.emplace_back(&layer,
-                        cache_parts(inputs_.model, layer, inputs_.format, inputs_.engine, inputs_.layout.tp));
-    return known_.back().second;
-  }
-
- private:
-  const PoolInputs& inputs_;
-  std::vector<std::pair<const LayerCache*, std::vector<CachePart>>> known_;
-};
-
 /// Every cache tensor of the model with the stage that holds it. With `fold_index`, index keys lie in their
 /// layer's page.
 std::vector<CacheSpec> specs_of(const PoolInputs& inputs, std::int64_t block, bool fold_index) {
@@ -80,7 +53,7 @@ std::vector<CacheSpec> specs_of(const PoolInputs& inputs, std::int64_t block, bo
     return static_cast<int>(stages.size()) - 1;
   };
   std::vector<CacheSpec> specs;
-  PartsOfLayers parts(inputs);
+  LayerParts parts(inputs.model, inputs.format, inputs.engine, inputs.layout.tp);
   for (const LayerCache& layer : inputs.model.layers) {
     if (layer.mtp && !inputs.with_mtp) continue;
     for (const CachePart& part : parts.of(layer)) {
@@ -213,8 +186,16 @@ void set_blocks(const PoolInputs& inputs, CachePool& pool, std::int64_t blocks) 
   pool.usable = std::max<std::int64_t>(0, blocks - inputs.engine.reserved_blocks);
 }
 
-/// SGLang's split: states take their share first, then full and window layers get tokens in fixed proportion.
-void fill_by_kind(PoolSet& set, const PoolInputs& inputs, std::int64_t budget) {
+/// Tokens that a pool gets for each of the full pool.
+double token_share(const PoolInputs& inputs, const CacheGroup& group, std::int64_t context) {
+  if (group.kind != GroupKind::kWindow) return 1.0;
+  if (inputs.engine.pool_share == PoolShare::kTokens) return inputs.engine.window_pool_ratio;
+  return static_cast<double>(std::min(group.window, context)) /
+         static_cast<double>(std::max<std::int64_t>(1, context));
+}
+
+/// States take their share first, then full and window layers get tokens in fixed proportion.
+void fill_by_kind(PoolSet& set, const PoolInputs& inputs, std::int64_t budget, std::int64_t context) {
   bool states = false;
   double token_bytes = 0;
   for (const CachePool& pool : set.pools) {
@@ -223,8 +204,8 @@ void fill_by_kind(PoolSet& set, const PoolInputs& inputs, std::int64_t budget) {
       states = true;
       continue;
     }
-    const double share = group.kind == GroupKind::kWindow ? inputs.engine.window_pool_ratio : 1.0;
-    token_bytes += share * static_cast<double>(pool.block_bytes) / static_cast<double>(group.block);
+    token_bytes += token_share(inputs, group, context) * static_cast<double>(pool.block_bytes) /
+                   static_cast<double>(group.block);
   }
   const double ratio = inputs.engine.state_pool_ratio;
   const double state_share = !states ? 0 : token_bytes == 0 ? 1 : ratio / (1 + ratio);
@@ -237,14 +218,20 @@ void fill_by_kind(PoolSet& set, const PoolInputs& inputs, std::int64_t budget) {
     } else if (group.kind == GroupKind::kState) {
       set_blocks(inputs, pool, buy(inputs, pool, static_cast<std::int64_t>(bytes * state_share)));
     } else {
-      const double share = group.kind == GroupKind::kWindow ? inputs.engine.window_pool_ratio : 1.0;
+      const double share = token_share(inputs, group, context);
       const double tokens = token_bytes > 0 ? share * bytes * (1 - state_share) / token_bytes : 0;
-      set_blocks(inputs, pool, static_cast<std::int64_t>(tokens) / group.block);
+      const auto whole = static_cast<std::int64_t>(tokens);
+      set_blocks(inputs, pool,
+                 inputs.engine.round_blocks_up ? ceil_div(whole, group.block) : whole / group.block);
     }
   }
 }
 
 }  // namespace
+
+std::int64_t Scratch::bytes(std::int64_t context) const {
+  return std::max<std::int64_t>(0, plus(offset, times(per_token, context)));
+}
 
 std::int64_t PoolInputs::window_cells(std::int64_t window, std::int64_t length) const {
   return round_up(std::min(plus(times(window, window_sequences), micro_batch), length), kCellPadding);
@@ -290,6 +277,11 @@ PoolSet geometry_of(const PoolInputs& inputs, const std::vector<CacheSpec>& spec
   return set;
 }
 
+/// What is left of the budget for sequences of a length.
+std::int64_t left_for(const PoolInputs& inputs, const PoolSet& set, std::int64_t length) {
+  return std::max<std::int64_t>(0, set.budget - inputs.scratch.bytes(length));
+}
+
 int checked_block(const PoolInputs& inputs) {
   const int block = inputs.block > 0 ? inputs.block : default_block(inputs.model, inputs.engine);
   check_block(inputs, block);
@@ -315,13 +307,14 @@ std::vector<PoolSet> pool_geometries(const PoolInputs& inputs) {
 
 void fill(PoolSet& set, const PoolInputs& inputs, std::int64_t budget, std::int64_t context) {
   set.budget = std::max<std::int64_t>(0, budget);
+  set.left = left_for(inputs, set, context);
   if (set.fluid) {
     const std::int64_t sequences = sequences_of(inputs, set, context);
     for (CachePool& pool : set.pools) {
       set_blocks(inputs, pool, times(sequences, sequence_blocks(inputs, pool, context)));
     }
   } else if (inputs.engine.pools == PoolKind::kPoolPerKind) {
-    fill_by_kind(set, inputs, set.budget);
+    fill_by_kind(set, inputs, set.budget, context);
   } else {
     for (CachePool& pool : set.pools) set_blocks(inputs, pool, buy(inputs, pool, set.budget));
   }
@@ -344,7 +337,7 @@ std::int64_t sequence_bytes(const PoolInputs& inputs, const PoolSet& set, std::i
 std::int64_t sequences_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length) {
   if (set.fluid) {
     const std::int64_t bytes = sequence_bytes(inputs, set, length);
-    return bytes == 0 ? kUnlimited : set.budget / bytes;
+    return bytes == 0 ? kUnlimited : left_for(inputs, set, length) / bytes;
   }
   std::int64_t sequences = kUnlimited;
   for (const CachePool& pool : set.pools) {
@@ -358,7 +351,7 @@ double concurrency_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t
   double concurrency = -1;
   if (set.fluid) {
     const std::int64_t bytes = sequence_bytes(inputs, set, length);
-    return bytes == 0 ? 0 : static_cast<double>(set.budget) / static_cast<double>(bytes);
+    return bytes == 0 ? 0 : static_cast<double>(left_for(inputs, set, length)) / static_cast<double>(bytes);
   }
   for (const CachePool& pool : set.pools) {
     const std::int64_t blocks = sequence_blocks(inputs, pool, length);
@@ -371,6 +364,11 @@ double concurrency_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t
 
 std::int64_t tokens_of(const PoolInputs& inputs, const PoolSet& set, std::int64_t length, TokenCount count) {
   if (set.pools.empty()) return 0;
+  if (inputs.engine.pools ==
+      PoolKind::kCells) {  // a context is of whole sequences, each of whole blocks of cells
+    const std::int64_t sequences = sequences_of(inputs, set, length);
+    return sequences == kUnlimited ? kUnlimited : times(sequences, round_up(length, kCellPadding));
+  }
   if (set.fluid || count == TokenCount::kConcurrency) {
     const double tokens = concurrency_of(inputs, set, length) * static_cast<double>(length);
     return tokens < static_cast<double>(kUnlimited) ? static_cast<std::int64_t>(tokens) : kUnlimited;

@@ -10,6 +10,13 @@
 /// Pools of cache blocks: what a block costs, how many a budget buys, how many a sequence takes.
 namespace mla::capacity {
 
+/// Working memory of an engine that grows with the longest sequence: llama.cpp's attention mask.
+struct Scratch {
+  std::int64_t offset = 0;  ///< below zero: as many bytes are in use for something else at another time
+  std::int64_t per_token = 0;
+  [[nodiscard]] std::int64_t bytes(std::int64_t context) const;
+};
+
 /// Everything that decides the shape of pools, on one rank.
 struct PoolInputs {
   const ModelConfig& model;
@@ -23,6 +30,7 @@ struct PoolInputs {
   StateBlocks state_blocks = StateBlocks::kOne;
   std::int64_t micro_batch = 512;
   std::int64_t window_sequences = 1;
+  Scratch scratch{};
 
   /// Tokens drafted at a time.
   [[nodiscard]] int drafted() const {
@@ -37,8 +45,9 @@ struct PoolSet {
   std::vector<CachePool> pools;
   bool fluid =
       false;  ///< no fixed shares: any pool may take any byte (llama.cpp's contexts, DeepSeek-V4 outside vLLM)
-  std::int64_t budget = 0;
-  std::int64_t block = 0;  ///< tokens a block of the full-length layers, after the engine raised it
+  std::int64_t budget = 0;  ///< scratch not taken yet
+  std::int64_t left = 0;    ///< scratch of the context that it was filled for taken
+  std::int64_t block = 0;   ///< tokens a block of the full-length layers, after the engine raised it
   std::vector<std::string> warnings;
 };
 
@@ -52,7 +61,8 @@ struct PoolSet {
 /// Of all stages.
 [[nodiscard]] std::vector<PoolSet> pool_geometries(const PoolInputs& inputs);
 
-/// Buys blocks with `budget` bytes (negative counts as 0). `context` matters to fluid sets only.
+/// Buys blocks with `budget` bytes (negative counts as 0). `context` is the longest sequence: fluid sets are filled with
+/// sequences of it, and some engines split memory by it.
 void fill(PoolSet& set, const PoolInputs& inputs, std::int64_t budget, std::int64_t context);
 
 /// Blocks of a pool that one sequence of `length` tokens takes.

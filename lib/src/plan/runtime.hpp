@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "mla/capacity.hpp"
+#include "plan/pools.hpp"
 
 namespace mla::capacity {
 
@@ -13,8 +14,11 @@ struct RuntimeBytes {
   std::vector<Line> lines;
 };
 
-/// What the request gives, and for the rest an estimate by stated assumptions: the peak of a profiling run
-/// with max_batched_tokens tokens, captured graphs, and what driver and communication libraries hold.
+/// What the request gives, and for the rest an estimate by the engine's RuntimeRule and stated assumptions, for
+/// sequences of request.context tokens.
 [[nodiscard]] RuntimeBytes runtime_bytes(const ModelConfig& model, const PlanRequest& request);
+
+/// The part of it that grows with the context; nothing where the activations or the cache's budget are given.
+[[nodiscard]] Scratch scratch_of(const ModelConfig& model, const PlanRequest& request);
 
 }  // namespace mla::capacity

@@ -26,17 +26,14 @@ void in_range(const char* what, std::int64_t value, std::int64_t low, std::int64
   if (value < low || value > high) refuse(fmt::format("{} {} is not in {}..{}", what, value, low, high));
 }
 
-/// What weights and runtime leave for the cache on a rank of a stage.
-std::int64_t cache_budget(const PlanRequest& request, std::int64_t weights, const RuntimeBytes& runtime) {
+/// What weights and the runtime that is charged leave for the cache on a rank of a stage.
+std::int64_t cache_budget(const PlanRequest& request, std::int64_t weights, std::int64_t charged) {
   const double utilization = *request.utilization;
-  const std::int64_t inside = request.engine.runtime_outside_share
-                                  ? runtime.other
-                                  : plus(plus(runtime.activations, runtime.graphs), runtime.other);
   if (request.engine.budget == Budget::kShareOfFree) {
-    const std::int64_t free = request.gpu_memory_bytes - weights - inside;
+    const std::int64_t free = request.gpu_memory_bytes - weights - charged;
     return free > 0 ? share_of(utilization, free) : free;
   }
-  return share_of(utilization, request.gpu_memory_bytes) - weights - inside;
+  return share_of(utilization, request.gpu_memory_bytes) - weights - charged;
 }
 
 StagePlan weigh_stage(const ModelConfig& model, const PlanRequest& request, const RuntimeBytes& runtime,
@@ -54,7 +51,8 @@ StagePlan weigh_stage(const ModelConfig& model, const PlanRequest& request, cons
   stage.weight_bytes = request.weight_bytes.value_or(stage.weights.bytes);
   stage.runtime = runtime.lines;
   stage.runtime_bytes = plus(plus(runtime.activations, runtime.graphs), runtime.other);
-  stage.cache_budget = cache_budget(request, stage.weight_bytes, runtime);
+  stage.charged_bytes = request.engine.runtime_outside_share ? runtime.other : stage.runtime_bytes;
+  stage.cache_budget = cache_budget(request, stage.weight_bytes, stage.charged_bytes);
   if (!request.cache_bytes.empty()) {
     const std::size_t at = request.cache_bytes.size() == 1 ? 0 : static_cast<std::size_t>(index);
     stage.cache_budget = request.cache_bytes[at];
@@ -105,7 +103,9 @@ std::vector<Stage> plan_stages(const ModelConfig& model, const PlanRequest& requ
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     Stage stage{.plan = weigh_stage(model, request, runtime, static_cast<int>(i), ranges[i], words),
                 .pools = std::move(pools[i])};
-    fill(stage.pools, inputs, stage.plan.cache_budget, request.context);
+    // The graph's share of the context is taken again at each length that is asked about.
+    fill(stage.pools, inputs, plus(stage.plan.cache_budget, inputs.scratch.bytes(request.context)),
+         request.context);
     stage.plan.sequences = sequences_of(inputs, stage.pools, request.context);
     stages.push_back(std::move(stage));
   }

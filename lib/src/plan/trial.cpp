@@ -21,6 +21,36 @@ bool inside(const Range& range, const LogNumber& logged) {
          logged.value - logged.half_digit <= range->second;
 }
 
+/// "PP1" of "PP1 TP3"; empty without one.
+std::string_view stage_mark(const LogNumber& number) {
+  const std::string_view rank = number.rank;
+  const std::size_t at = rank.find("PP");
+  if (at == std::string_view::npos) return {};
+  return rank.substr(at, rank.find(' ', at) - at);
+}
+
+/// The budgets that may decide, in the log's order: of many different ones of a stage the least, since the smallest rank
+/// does, and the largest.
+std::vector<const LogNumber*> deciding_budgets(const LogReading& log) {
+  constexpr std::size_t kStages = 64;
+  constexpr std::size_t kOfStage = 8;
+  std::map<std::string_view, std::vector<const LogNumber*>> by_stage;
+  for (const LogNumber& number : log.numbers) {
+    if (number.kind != LogKind::kBudget) continue;
+    if (by_stage.size() >= kStages && !by_stage.contains(stage_mark(number))) continue;
+    std::vector<const LogNumber*>& budgets = by_stage[stage_mark(number)];
+    const auto bytes = [](const LogNumber* one) { return one->value * one->unit; };
+    const auto at = std::ranges::lower_bound(budgets, bytes(&number), {}, bytes);
+    if (at != budgets.end() && bytes(*at) == bytes(&number)) continue;
+    budgets.insert(at, &number);
+    if (budgets.size() > kOfStage) budgets.erase(budgets.end() - 2);
+  }
+  std::vector<const LogNumber*> all;
+  for (const auto& [stage, budgets] : by_stage) all.insert(all.end(), budgets.begin(), budgets.end());
+  std::ranges::sort(all);  // they lie in one vector
+  return all;
+}
+
 double gap_of(const Range& range, const LogNumber& logged) {
   if (!range || logged.value == 0) return 0;
   const double off = logged.value < range->first    ? logged.value - range->first
@@ -35,11 +65,20 @@ std::string count_text(double value) {
   return std::floor(value) == value ? num(static_cast<std::int64_t>(value)) : fmt::format("{:.2f}", value);
 }
 
-Trial::Trial(const LogReading& log, const ModelConfig& model, const Hypothesis& hypothesis)
-    : log_(log), model_(model), inputs_(hypothesis.inputs(model, log)), sets_(pool_geometries(inputs_)) {
-  for (const LogNumber& number : log.numbers) {
-    if (number.kind == LogKind::kBudget) budgets_.push_back(&number);
-  }
+Trial::Trial(const LogReading& log, const ModelConfig& model, const Hypothesis& hypothesis, Say say)
+    : log_(log),
+      model_(model),
+      say_(say),
+      inputs_(hypothesis.inputs(model, log)),
+      sets_(pool_geometries(inputs_)),
+      budgets_(deciding_budgets(log)),
+      choices_(budget_choices()) {}
+
+std::int64_t Trial::work() const {
+  const auto stages = std::ssize(sets_);
+  const auto pools = std::ssize(sets_.front().pools);
+  return stages * (std::ssize(model_.layers) +
+                   std::ssize(log_.numbers) * (1 + std::ssize(choices_)) * std::max<std::int64_t>(1, pools));
 }
 
 /// What the planner makes of the number, trying each logged budget for those that follow from one.
@@ -132,7 +171,11 @@ std::vector<Trial::Budgets> Trial::budget_choices() const {
       choices.emplace_back(budgets_.rbegin(), budgets_.rend());
     }
   }
-  for (const LogNumber* budget : sorted) choices.emplace_back(stages, budget);
+  constexpr std::size_t kMostAlone = 16;
+  for (const LogNumber* budget : sorted) {
+    if (choices.size() >= kMostAlone) break;
+    choices.emplace_back(stages, budget);
+  }
   return choices;
 }
 
@@ -190,6 +233,10 @@ std::vector<Trial::Option> Trial::options(const LogNumber& logged) const {
     case LogKind::kKeyBytes:
     case LogKind::kValueBytes:
       return bytes(logged);
+    case LogKind::kTokenBytes:
+      return token_bytes();
+    case LogKind::kStateBytes:
+      return state_bytes(logged);
     case LogKind::kBudget:
     case LogKind::kDeficit:
     case LogKind::kWeights:
@@ -203,7 +250,9 @@ void Trial::add_from_pool(std::vector<Option>& found, const LogNumber& logged, s
   if (sets_.front().pools.size() != 1) return;
   const CachePool& pool = sets_.front().pools.front();
   const std::int64_t needed = sequence_blocks(inputs_, pool, length);
+  constexpr std::size_t kMost = 64;  // lines that say the same pool again explain nothing new
   for (const LogNumber& other : log_.numbers) {
+    if (found.size() >= kMost) break;
     double blocks = other.value;
     if (other.kind == LogKind::kTokens && pool.groups.size() == 1) {
       blocks = other.value / static_cast<double>(block()) / inputs_.layout.dcp;
@@ -212,13 +261,17 @@ void Trial::add_from_pool(std::vector<Option>& found, const LogNumber& logged, s
     }
     if (logged.kind == LogKind::kConcurrency && needed > 0) {
       const double value = blocks / static_cast<double>(needed);
-      found.push_back({Range({value, value}), fmt::format("line {}: {} blocks, a sequence takes {}",
-                                                          other.line, count_text(blocks), num(needed))});
+      found.push_back({Range({value, value}), how([&] {
+                         return fmt::format("line {}: {} blocks, a sequence takes {}", other.line,
+                                            count_text(blocks), num(needed));
+                       })});
     } else if (logged.kind == LogKind::kTokens && other.kind == LogKind::kBlocks) {
       const double value = std::floor(blocks / static_cast<double>(pool.groups.size())) *
                            static_cast<double>(smallest_block()) * inputs_.layout.dcp;
-      found.push_back({Range({value, value}), fmt::format("line {}: {} blocks of {}", other.line,
-                                                          count_text(blocks), num(smallest_block()))});
+      found.push_back({Range({value, value}), how([&] {
+                         return fmt::format("line {}: {} blocks of {}", other.line, count_text(blocks),
+                                            num(smallest_block()));
+                       })});
     }
   }
 }
@@ -252,11 +305,12 @@ std::vector<Trial::Option> Trial::from_budgets(const LogNumber& logged) const {
   if (inputs_.engine.pools == PoolKind::kCells && logged.kind == LogKind::kTokens) add_cells(found, logged);
   const std::int64_t length = length_of(logged);
   const auto& pools = sets_.front().pools;
-  for (const auto& budgets : budget_choices()) {
-    found.push_back(
-        {from_budget(logged, budgets, length),
-         fmt::format("{}, {} B a block of {} tokens", budget_text(budgets),
-                     pools.empty() ? std::string("0") : num(pools.front().block_bytes), num(block()))});
+  for (const auto& budgets : choices_) {
+    found.push_back({from_budget(logged, budgets, length), how([&] {
+                       return fmt::format("{}, {} B a block of {} tokens", budget_text(budgets),
+                                          pools.empty() ? std::string("0") : num(pools.front().block_bytes),
+                                          num(block()));
+                     })});
     if (logged.kind == LogKind::kEstimate && sets_.size() > 1)
       found.push_back(all_layers_on_one(budgets, length));
   }
@@ -278,7 +332,8 @@ Trial::Option Trial::all_layers_on_one(const Budgets& budgets, std::int64_t leng
     fill(set, inputs_, static_cast<std::int64_t>(bytes), length);
     return static_cast<double>(estimate_of(set, length));
   };
-  return {Range({at(-1), at(1)}), fmt::format("{}, {}", budget_text(budgets), kAllLayers)};
+  return {Range({at(-1), at(1)}),
+          how([&] { return fmt::format("{}, {}", budget_text(budgets), kAllLayers); })};
 }
 
 /// What one sequence needs: on the largest stage, or (a known fault of vLLM under pp) with all layers on
@@ -286,19 +341,40 @@ Trial::Option Trial::all_layers_on_one(const Budgets& budgets, std::int64_t leng
 std::vector<Trial::Option> Trial::need(const LogNumber& logged) const {
   const std::int64_t length = length_of(logged);
   std::vector<Option> found;
-  const auto add = [&](double bytes, const std::string& how) {
+  const auto add = [&](double bytes, std::string text) {
     const double value = bytes / logged.unit;
-    found.push_back({Range({value, value}), how});
+    found.push_back({Range({value, value}), std::move(text)});
   };
   double all = 0;
   for (std::size_t stage = 0; stage < sets_.size(); ++stage) {
     const auto bytes = static_cast<double>(sequence_bytes(inputs_, sets_[stage], length));
     all += bytes;
-    add(bytes, sets_.size() == 1 ? fmt::format("{} tokens in blocks of {}", num(length), num(block()))
-                                 : fmt::format("{} tokens on stage {}", num(length), stage));
+    add(bytes, how([&] {
+          return sets_.size() == 1 ? fmt::format("{} tokens in blocks of {}", num(length), num(block()))
+                                   : fmt::format("{} tokens on stage {}", num(length), stage);
+        }));
   }
   if (sets_.size() > 1) {
     add(all, std::string(kAllLayers));
+  }
+  return found;
+}
+
+/// Bytes of a token on each stage: of all layers that grow with it, windows too.
+std::vector<Trial::Option> Trial::token_bytes() const {
+  std::vector<Option> found;
+  for (std::size_t stage = 0; stage < sets_.size(); ++stage) {
+    double sum = 0;
+    for (const CachePool& pool : sets_[stage].pools) {
+      for (const CacheGroup& group : pool.groups) {
+        if (group.kind != GroupKind::kState && group.block > 0)
+          sum += static_cast<double>(group.block_bytes) / static_cast<double>(group.block);
+      }
+    }
+    found.push_back({Range({sum, sum}), how([&] {
+                       return sets_.size() == 1 ? std::string("a token on a rank")
+                                                : fmt::format("a token on a rank of stage {}", stage);
+                     })});
   }
   return found;
 }

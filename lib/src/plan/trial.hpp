@@ -29,10 +29,13 @@ inline constexpr std::string_view kOtherLayers = " in another number of layers";
 /// A hypothesis at work on one log. Log and model must outlive it.
 class Trial {
  public:
+  /// Whether results say from what they follow; a search needs no words.
+  enum class Say : bool { kNothing, kHow };
+
   /// An interval, or nothing where the planner has no number.
   using Range = std::optional<std::pair<double, double>>;
 
-  Trial(const LogReading& log, const ModelConfig& model, const Hypothesis& hypothesis);
+  Trial(const LogReading& log, const ModelConfig& model, const Hypothesis& hypothesis, Say say = Say::kHow);
 
   /// What the planner makes of the number, trying each logged budget for those that follow from one.
   [[nodiscard]] Explained judge(const LogNumber& logged) const;
@@ -47,6 +50,9 @@ class Trial {
   [[nodiscard]] double implied_gib(double tokens) const;
   /// GiB that one sequence of the logged length takes on a stage.
   [[nodiscard]] double stage_need_gib(int stage, const LogNumber& logged) const;
+  /// Steps that judging every number of the log takes, the trial's own making included: about as many microseconds as
+  /// there are hundreds of them.
+  [[nodiscard]] std::int64_t work() const;
 
  private:
   struct Option {
@@ -59,6 +65,8 @@ class Trial {
   [[nodiscard]] std::vector<Option> from_budgets(const LogNumber& logged) const;
   [[nodiscard]] std::vector<Option> need(const LogNumber& logged) const;
   [[nodiscard]] std::vector<Option> bytes(const LogNumber& logged) const;
+  [[nodiscard]] std::vector<Option> token_bytes() const;
+  [[nodiscard]] std::vector<Option> state_bytes(const LogNumber& logged) const;
   [[nodiscard]] Range from_budget(const LogNumber& logged, const Budgets& budgets, std::int64_t length) const;
   [[nodiscard]] Option all_layers_on_one(const Budgets& budgets, std::int64_t length) const;
   void add_from_pool(std::vector<Option>& found, const LogNumber& logged, std::int64_t length) const;
@@ -68,14 +76,20 @@ class Trial {
   [[nodiscard]] std::int64_t estimate_of(PoolSet& set, std::int64_t length) const;
   [[nodiscard]] std::int64_t length_of(const LogNumber& logged) const;
   void add_cells(std::vector<Option>& found, const LogNumber& logged) const;
+  template <class Text>
+  [[nodiscard]] std::string how(const Text& text) const {
+    return say_ == Say::kHow ? text() : std::string();
+  }
   [[nodiscard]] double share_of(const LogNumber& budget) const;
   [[nodiscard]] std::string budget_text(const Budgets& budgets) const;
 
   const LogReading& log_;
   const ModelConfig& model_;
+  Say say_;
   PoolInputs inputs_;
-  std::vector<PoolSet> sets_;  ///< of each stage
-  Budgets budgets_;            ///< every one logged
+  std::vector<PoolSet> sets_;     ///< of each stage
+  Budgets budgets_;               ///< those logged that may decide
+  std::vector<Budgets> choices_;  ///< budget_choices()
 };
 
 }  // namespace mla::capacity

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "plan/arithmetic.hpp"
+#include "plan/layer_parts.hpp"
 #include "plan/trial.hpp"
 
 namespace mla::capacity {
@@ -15,13 +16,14 @@ namespace {
 /// Which layers a line may speak of.
 enum class Scope : std::uint8_t {
   kAll,
-  kFull,      ///< full-length layers alone: engines with two pools print a line each
-  kWindow,    ///< window layers alone
-  kRows,      ///< index keys left out (SGLang before they were counted)
+  kFull,    ///< full-length layers alone: engines with two pools print a line each
+  kWindow,  ///< window layers alone
+  kRows,    ///< index keys left out: SGLang before they were counted, llama.cpp in the line of its main cache
+  kIndex,   ///< index keys alone, in a cache of their own (llama.cpp)
   kOneLayer,  ///< the pool of a drafter with one layer
 };
 
-std::string_view text_of(Scope scope) {
+std::string_view text_of(Scope scope, const EngineRules& engine) {
   switch (scope) {
     case Scope::kAll:
       return "";
@@ -30,7 +32,9 @@ std::string_view text_of(Scope scope) {
     case Scope::kWindow:
       return " in the window layers";
     case Scope::kRows:
-      return kNoIndexKeys;
+      return engine.pools == PoolKind::kCells ? " of rows alone" : kNoIndexKeys;
+    case Scope::kIndex:
+      return " of index keys alone";
     case Scope::kOneLayer:
       return " of one layer: a drafter's own pool";
   }
@@ -75,12 +79,16 @@ KeysAndValues stored(const ModelConfig& model, const PoolInputs& inputs, const H
   KeysAndValues sum;
   const double spare = static_cast<double>(inputs.engine.spare_blocks) * inputs.block;
   const auto whole = static_cast<std::int64_t>(held.tokens);
+  LayerParts parts(model, inputs.format, inputs.engine, inputs.layout.tp);
   for (const LayerCache& layer : model.layers) {
     if ((layer.mtp && !inputs.with_mtp) || !in_scope(scope, layer)) continue;
     if (scope == Scope::kOneLayer && (sum.layers > 0 || layer.window > 0)) continue;
     bool keeps = false;
-    for (const CachePart& part : cache_parts(model, layer, inputs.format, inputs.engine, inputs.layout.tp)) {
-      if (part.kind == PartKind::kState || (scope == Scope::kRows && part.kind == PartKind::kIndex)) continue;
+    for (const CachePart& part : parts.of(layer)) {
+      const bool index = part.kind == PartKind::kIndex;
+      if (part.kind == PartKind::kState || (scope == Scope::kRows && index) ||
+          (scope == Scope::kIndex && !index))
+        continue;
       double kept = held.tokens + spare;
       if (part.window > 0 && !held.cells && scope == Scope::kAll) {
         kept = static_cast<double>(inputs.engine.window == WindowRule::kWithBatch
@@ -118,6 +126,9 @@ std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
   const bool windows = std::any_of(model_.layers.begin(), model_.layers.end(),
                                    [](const LayerCache& layer) { return layer.window > 0; });
   if (windows) scopes.insert(scopes.end(), {Scope::kFull, Scope::kWindow});
+  if (inputs_.engine.pools == PoolKind::kCells && inputs_.engine.index_keys == IndexKeys::kElements &&
+      model_.indexer)
+    scopes.insert(scopes.end(), {Scope::kRows, Scope::kIndex});
   if (inputs_.engine.pools == PoolKind::kPoolPerKind) {
     if (model_.indexer) scopes.push_back(Scope::kRows);
     scopes.push_back(Scope::kOneLayer);
@@ -132,21 +143,41 @@ std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
       if (sum.layers == 0 || (held.layers > 0 && sum.layers != held.layers)) continue;
       const double value = wanted_of(logged, sum) / logged.unit;
       const int spare = inputs_.engine.spare_blocks * inputs_.block;
-      found.push_back(
-          {Range({value, value}),
-           fmt::format("{} tokens{}{}{}", count_text(held.tokens),
-                       spare > 0 ? fmt::format(" and a spare page of {}", spare) : std::string(),
-                       held.streams > 1 ? fmt::format(" x {} streams", held.streams) : std::string(),
-                       text_of(scope))});
+      found.push_back({Range({value, value}), how([&] {
+                         return fmt::format(
+                             "{} tokens{}{}{}", count_text(held.tokens),
+                             spare > 0 ? fmt::format(" and a spare page of {}", spare) : std::string(),
+                             held.streams > 1 ? fmt::format(" x {} streams", held.streams) : std::string(),
+                             text_of(scope, inputs_.engine));
+                       })});
     }
     if (found.size() > before || held.layers == 0) continue;
     const KeysAndValues sum = stored(model_, inputs_, held, Scope::kAll);
     const double value = wanted_of(logged, sum) / logged.unit;
-    found.push_back(
-        {Range({value, value}), fmt::format("{} tokens{}: the line's are {}, the model's {}",
-                                            count_text(held.tokens), kOtherLayers, held.layers, sum.layers)});
+    found.push_back({Range({value, value}), how([&] {
+                       return fmt::format("{} tokens{}: the line's are {}, the model's {}",
+                                          count_text(held.tokens), kOtherLayers, held.layers, sum.layers);
+                     })});
   }
   return found;
+}
+
+/// States of so many sequences, and of one that padding writes to.
+std::vector<Trial::Option> Trial::state_bytes(const LogNumber& logged) const {
+  double one = 0;
+  LayerParts parts(model_, inputs_.format, inputs_.engine, inputs_.layout.tp);
+  for (const LayerCache& layer : model_.layers) {
+    if (layer.mtp && !inputs_.with_mtp) continue;
+    for (const CachePart& part : parts.of(layer)) {
+      if (part.kind == PartKind::kState) one += static_cast<double>(part.k_bytes);
+    }
+  }
+  if (one <= 0) return {{Range({0.0, 0.0}), how([] { return std::string("no layer keeps a state"); })}};
+  const double value = one * static_cast<double>(logged.length + 1) / logged.unit;
+  return {{Range({value, value}), how([&] {
+             return fmt::format("{} and a spare one of {} B", count_text(static_cast<double>(logged.length)),
+                                count_text(one));
+           })}};
 }
 
 /// Cells that llama.cpp gives full-length and window layers for the logged context.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <set>
 
 #include "mla/error.hpp"
 #include "report/gnuplot.hpp"
@@ -14,12 +16,35 @@ namespace {
 
 /// Undoes what a panel before may have set.
 constexpr const char* kFresh =
-    "unset logscale\nset xtics autofreq norotate\nset xrange [*:*]\nset yrange [0:*]\nunset xlabel\nset "
-    "format "
-    "xy '%g'\n";
+    "unset logscale\nset xtics autofreq norotate\nset xrange [*:*]\nset yrange [0:*]\nunset xlabel\n"
+    "unset rmargin\nset key default\nset format xy '%g'\n";
+
+/// "128k", "1M" in powers of 1,024, "6000".
+std::string binary_text(double value) {
+  constexpr std::int64_t kKi = 1024;
+  const auto whole = static_cast<std::int64_t>(value);
+  if (static_cast<double>(whole) != value || whole <= 0) return fmt::format("{:g}", value);
+  if (whole % (kKi * kKi) == 0) return fmt::format("{}M", whole / (kKi * kKi));
+  return whole % kKi == 0 ? fmt::format("{}k", whole / kKi) : fmt::format("{}", whole);
+}
+
+/// A tick for each value that a point has; of many every second, fourth, ... of them.
+std::string ticks_at(const std::set<double>& values) {
+  constexpr std::size_t kMost = 10;
+  std::size_t step = 1;
+  while ((values.size() + step - 1) / step > kMost) step *= 2;
+  std::string ticks;
+  std::size_t at = 0;
+  for (const double value : values) {
+    if (at++ % step != 0) continue;
+    ticks += fmt::format("{}{} {}", ticks.empty() ? "" : ", ", gnuplot_quoted(binary_text(value)), value);
+  }
+  return fmt::format("set xtics ({})\n", ticks);
+}
 
 std::string draw(const BarPanel& panel, int& block) {
-  constexpr std::size_t kLevelNames = 3;  // more names than this are written upwards
+  constexpr std::size_t kLevelNames = 3;  // more names than this are written slanting
+  constexpr std::size_t kSlantNames = 8;  // and more than this steeply
   const std::string name = fmt::format("d{}", ++block);
   std::string out = fmt::format("${} << EOD\n", name);
   Span span;
@@ -37,9 +62,12 @@ std::string draw(const BarPanel& panel, int& block) {
   out += panel.stacked ? "set style histogram rowstacked\nset boxwidth 0.7\n"
                        : "set style histogram clustered gap 1\nset boxwidth 0.9\n";
   out += kFresh;
-  if (!panel.stacked && span.logarithmic()) out += "set logscale y 10\nset yrange [*:*]\n";
-  const bool upwards = panel.bars.size() > kLevelNames;
-  out += upwards ? "set xtics rotate by -30\nset bmargin 9\n" : "set bmargin 3\n";
+  if (!panel.stacked && span.logarithmic())
+    out += "set logscale y 10\nset yrange [*:*]\nset format y '%.0s%c'\n";
+  const std::size_t bars = panel.bars.size();
+  out += bars > kSlantNames   ? "set xtics rotate by -60\nset bmargin 11\n"
+         : bars > kLevelNames ? "set xtics rotate by -30\nset bmargin 9\n"
+                              : "set bmargin 3\n";
   out += panel.stacked ? "set key outside right top vertical\n" : "set key outside above horizontal\n";
   out += fmt::format("set xtics ({})\nset xrange [-0.6:{}.6]\n", ticks, at - 1);
   out += fmt::format("set ylabel {}\nset title {}\n", gnuplot_quoted(panel.y_title),
@@ -56,23 +84,29 @@ std::string draw(const LinePanel& panel, int& block) {
   std::string plot;
   Span xs;
   Span ys;
+  std::set<double> values;
   for (const Series& series : panel.series) {
     if (series.points.empty()) continue;
     const std::string name = fmt::format("d{}", ++block);
     out += data_block(name, series.points);
     for (const auto& [x, y] : series.points) {
       xs.add(x);
+      values.insert(x);
       ys.add(y);
     }
     plot += fmt::format("{}${} using 1:2 with linespoints title {}", plot.empty() ? "plot " : ", ", name,
                         gnuplot_quoted(series.name));
   }
-  constexpr double kDoublings = 4;  // from here on the values are powers of two that people choose
+  constexpr double kRoomForTick = 1.01;  // a tick on the very edge is not drawn
+  constexpr double kDoublings = 4;       // from here on the values are powers of two that people choose
   const bool powers = xs.low > 0 && xs.high / xs.low >= kDoublings;
   out += powers ? std::string("set logscale x 2\nset xrange [*:*]\n") : axis_lines('x', xs);
   out += axis_lines('y', ys);
-  out += fmt::format("set format x '%.0b%B'\nset format y '%.1s%c'\nset bmargin {}\nset key outside below\n",
+  out += ticks_at(values);
+  out += fmt::format("set format y '%.1s%c'\nset bmargin {}\nset rmargin 4\n",
                      5 + (panel.series.size() + 1) / 2);
+  out += "set key outside below maxcols 2 samplen 2 width 1\n";
+  if (powers) out += fmt::format("set xrange [{}:{}]\n", xs.low, xs.high * kRoomForTick);
   out += fmt::format("set xlabel {}\nset ylabel {}\nset title {}\n", gnuplot_quoted(panel.x_title),
                      gnuplot_quoted(panel.y_title), gnuplot_quoted(panel.title));
   return out + plot + '\n';

@@ -228,6 +228,15 @@ std::vector<CapacityCase> parse_cases(std::string_view json_text, std::string_vi
   try {
     document = Json::parse(json_text, nullptr, true, true);
   } catch (const Json::exception& error) {
+    const auto* broken = dynamic_cast<const Json::parse_error*>(&error);
+    if (broken != nullptr && broken->byte > json_text.size()) {
+      const auto lines = 1 + std::ranges::count(json_text, '\n');
+      throw Error(
+          ErrorCode::kParse,
+          json_text.empty()
+              ? fmt::format("{} is not JSON: it is empty", origin)
+              : fmt::format("{} is not JSON: it ends in line {}, as if it had been cut off", origin, lines));
+    }
     std::string what = error.what();
     what.erase(0, what.find("] ") == std::string::npos ? 0 : what.find("] ") + 2);
     throw Error(ErrorCode::kParse, fmt::format("{} is not JSON: {}", origin, what));
