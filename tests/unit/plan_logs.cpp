@@ -372,6 +372,19 @@ TEST(PlanExplain, StatesOfLinearAttention) {
                   .empty());
 }
 
+TEST(PlanExplain, TwoPrefillChunksInFlight) {
+  // 16 tokens of 9 layers with a KV head of (192 + 128) x 2 B: blocks of 92,160 B, 49.18 GiB / 92,160 B = 572,981. A
+  // sequence takes 262,144 / 16 and, in five groups of windows, ceil((127 + 2 x 8,192) / 16) + 1 = 1,033 blocks:
+  // 572,981 / (16,384 + 5,165) = 26.59.
+  const LogReading log = read_log(
+      "vllm serve mimo --tensor-parallel-size 8 --max-model-len 262144 --max-num-batched-tokens 8192\n"
+      "Available KV cache memory: 49.18 GiB\n"
+      "GPU KV cache size: 6,969,972 tokens, Maximum concurrency for 262,144 tokens per request: 26.59x\n");
+  const Explanation two = explain(log, load_model("mimo-v2-flash"));
+  EXPECT_TRUE(two.explained);
+  EXPECT_NE(two.hypothesis.find("two prefill chunks of 8192 in flight"), std::string::npos) << two.hypothesis;
+}
+
 TEST(PlanExplain, WeightsInFormatsThatTheEngineReads) {
   // SGLang reads no GGUF file, whatever their sizes come near to; the vision tower is what the config lacks.
   const Explanation kimi = explain(

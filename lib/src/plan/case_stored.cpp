@@ -46,7 +46,10 @@ struct Held {
 
 Held held_by(const Asked& asked, const PlanRequest& request) {
   const CaseInputs& in = asked.in;
-  const int block = in.block() > 0 ? in.block() : default_block(asked.one.model, request.engine);
+  int block = in.block() > 0 ? in.block() : default_block(asked.one.model, request.engine);
+  // A pool holds whole pages: where nobody says their size, it divides the tokens.
+  const bool pages = in.block() == 0 && request.engine.pools != PoolKind::kCells;
+  while (pages && block > 1 && in.tokens(asked.index) % block != 0) block /= 2;
   const std::int64_t spare = std::int64_t{request.engine.spare_blocks} * block;
   constexpr std::int64_t kCells = 256;  // llama.cpp pads contexts to it
   Held held;

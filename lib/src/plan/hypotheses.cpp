@@ -214,12 +214,19 @@ std::vector<Choice<StateBlocks>> states_of(const LogReading& log, const ModelCon
           {StateBlocks::kAligned, log.prefix_caching ? 0 : 1}};
 }
 
-/// Prefill chunks: engines' defaults differ by GPU, and windows hold one.
+/// Prefill chunks: engines' defaults differ by GPU, and windows hold one; two where vLLM schedules a step before the last
+/// one is settled (from 0.26 on, vllm#47728).
 std::vector<Choice<std::int64_t>> chunks_of(const LogReading& log, const ModelConfig& model,
                                             const EngineRules& engine, int breadth) {
-  if (log.batched_tokens > 0) return {{log.batched_tokens, 0}};
-  if (!has_windows(model) || breadth == 0 || engine.window != WindowRule::kWithChunk) return {{8192, 0}};
-  return {{8192, 0}, {2048, 1}, {16384, 1}};
+  const bool matters = has_windows(model) && breadth > 0 && engine.window == WindowRule::kWithChunk;
+  const bool ahead = engine.token_count == TokenCount::kConcurrency;  // the newest
+  if (log.batched_tokens > 0) {
+    if (!matters || !ahead) return {{log.batched_tokens, 0}};
+    return {{log.batched_tokens, 0}, {2 * log.batched_tokens, 1}};
+  }
+  if (!matters) return {{8192, 0}};
+  if (!ahead) return {{8192, 0}, {2048, 1}, {16384, 1}};
+  return {{8192, 0}, {2048, 1}, {16384, 1}, {4096, 2}};
 }
 
 }  // namespace
@@ -257,7 +264,10 @@ std::string to_text(const Hypothesis& h) {
   text += fmt::format(", {}", to_text(h.layout));
   if (h.with_mtp) text += ", prediction layers cached";
   if (h.state_blocks == StateBlocks::kAligned) text += ", aligned prefix caching of states";
-  if (h.batched_tokens != 8192) text += fmt::format(", prefill chunks of {}", h.batched_tokens);
+  if (h.chunks == 2)
+    text += fmt::format(", two prefill chunks of {} in flight", h.batched_tokens / 2);
+  else if (h.batched_tokens != 8192)
+    text += fmt::format(", prefill chunks of {}", h.batched_tokens);
   if (h.engine.mla_storage == MlaStorage::kExpanded) text += ", MLA stored as K and V heads";
   if (h.engine.mla_storage == MlaStorage::kLatentAndValue) text += ", the latent stored again as V";
   text += fmt::format(", rules of {}{}{}", h.engine.name, h.engine.since.empty() ? "" : " ", h.engine.since);
@@ -277,6 +287,7 @@ std::vector<Hypothesis> hypotheses(const LogReading& log, const ModelConfig& mod
           one.with_mtp = mtp;
           one.state_blocks = state.value;
           one.batched_tokens = chunk.value;
+          one.chunks = log.batched_tokens > 0 && chunk.value != log.batched_tokens ? 2 : 1;
           one.cost += (mtp != drafts ? 1 : 0) + state.cost + chunk.cost;
           all.push_back(std::move(one));
         }
