@@ -300,7 +300,7 @@ Question read_question(const RequestOptions& options, ModelConfig model) {
   if (!options.cache_bytes.empty()) {
     for (const std::string& size : spec::parse_words(options.cache_bytes, "--kv-memory")) {
       request.cache_bytes.push_back(spec::parse_size(size, "--kv-memory"));
-      if (request.cache_bytes.back() > request.gpu_memory_bytes) {
+      if (!request.engine.off_gpu && request.cache_bytes.back() > request.gpu_memory_bytes) {
         refuse(fmt::format("--kv-memory {} is more than the {} of a GPU", size,
                            report::human_gib(static_cast<double>(request.gpu_memory_bytes))),
                "it is what one GPU keeps for the cache, as its engine logs it");

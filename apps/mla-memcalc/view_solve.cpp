@@ -227,6 +227,11 @@ Solution solve_gpus(const Question& question, const std::string& flags) {
 }
 
 Solution solve_utilization(const Question& question) {
+  if (!question.request.cache_bytes.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--kv-memory is the cache's budget already: no utilization changes what fits",
+                "leave --kv-memory out, and the budget follows from the utilization");
+  }
   const auto best =
       capacity::smallest_utilization(question.model, question.request, candidate_layouts(question));
   Question asked = question;

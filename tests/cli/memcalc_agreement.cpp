@@ -132,9 +132,11 @@ INSTANTIATE_TEST_SUITE_P(
         Setting{"minicpm3-4b", "l40s", "1", "16k", "5", {"--engine", "llama.cpp", "--weights", "q4_k_m"}},
         Setting{"llama-3.1-70b", "h100-sxm", "4", "32k", "24", {"--engine", "tensorrt-llm"}},
         Setting{"gemma-3-27b", "a100-80gb", "2", "32k", "16"},
+        Setting{"gemma-3-27b", "h200", "6", "8k", "300", {"--engine", "tensorrt-llm"}},
         Setting{"gpt-oss-120b", "h100-sxm", "6", "32k", "100", {"--gpus-per-node", "2"}}),
     [](const auto& setting) {
-      std::string name = setting.param.model;
+      std::string name =
+          std::string(setting.param.model) + "_" + setting.param.gpu + "x" + setting.param.gpus;
       for (char& c : name) c = c == '-' || c == '.' ? '_' : c;
       return name;
     });

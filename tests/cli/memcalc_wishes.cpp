@@ -221,6 +221,11 @@ TEST_F(MemcalcWishes, WhatIsSolvedForIsNotLookedAt) {
   expect_has(lines(warned.out).at(0), "up to 131,072 tokens, the model's own maximum");
 }
 
+TEST_F(MemcalcWishes, AGivenBudgetHasNoUtilization) {
+  refused({"solve", "llama-3.1-8b", "--gpu", "h200", "--kv-memory", "40GiB", "--for", "utilization"},
+          {"--kv-memory is the cache's budget already: no utilization changes what fits"});
+}
+
 // ---- contexts beyond the model ------------------------------------------------------------------------------------------
 
 TEST_F(MemcalcWishes, AContextBeyondTheModelIsSaidFirst) {

@@ -10,6 +10,7 @@
 
 #include "mla/capacity.hpp"
 #include "plan/examples.hpp"
+#include "plan/search.hpp"
 #include "plan_models.hpp"
 
 namespace mla::capacity {

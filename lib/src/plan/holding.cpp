@@ -32,7 +32,12 @@ Holding::Holding(const ModelConfig& model, const PlanRequest& request)
 }
 
 const Stage& Holding::deciding(std::int64_t context) {
-  for (Stage& stage : stages_) stage.plan.sequences = sequences_of(inputs_, stage.pools, context);
+  for (Stage& stage : stages_) {
+    // An engine may split its pools by the longest sequence it takes.
+    fill(stage.pools, inputs_, plus(stage.plan.cache_budget, inputs_.scratch.bytes(request_.context)),
+         context);
+    stage.plan.sequences = sequences_of(inputs_, stage.pools, context);
+  }
   return stages_[limiting_stage(stages_)];
 }
 

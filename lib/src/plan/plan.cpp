@@ -67,8 +67,9 @@ PlanRequest completed(const ModelConfig& model, PlanRequest request) {
 }
 
 std::int64_t run_at_once(const PlanRequest& request, std::int64_t sequences) {
-  const bool cells = request.engine.pools == PoolKind::kCells;  // as many as it was given room for
-  return cells ? sequences : std::min(sequences, request.max_sequences);
+  // Cells are given for as many as will run, and what is kept off the GPU does not run.
+  const bool all = request.engine.pools == PoolKind::kCells || request.engine.off_gpu;
+  return all ? sequences : std::min(sequences, request.max_sequences);
 }
 
 std::int64_t longest_asked(const ModelConfig& model, const PlanRequest& request) {

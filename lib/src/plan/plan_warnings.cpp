@@ -193,13 +193,12 @@ void beyond_positions(Warnings& out, const ModelConfig& model, const PlanRequest
 
 /// A budget that cannot stand beside such weights is from another set-up.
 void budget_beside_weights(Warnings& out, const PlanRequest& request, const MemoryPlan& plan) {
-  if (request.cache_bytes.empty() || plan.stages.empty()) return;
+  if (request.cache_bytes.empty() || request.engine.off_gpu) return;
   for (const StagePlan& stage : plan.stages) {
     if (plus(stage.weight_bytes, stage.cache_budget) <= request.gpu_memory_bytes) continue;
     out.push_back(
         fmt::format("weights ({}) and the cache budget given ({}) are more than the {} of a GPU: the budget "
-                    "is of another "
-                    "layout, or the weights are smaller than counted",
+                    "is of another layout, or the weights are smaller than counted",
                     gib(stage.weight_bytes), gib(stage.cache_budget), gib(request.gpu_memory_bytes)));
     return;
   }
