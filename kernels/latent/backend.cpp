@@ -39,26 +39,6 @@ bool is_16_bit(CacheFormat format) {
          format == CacheFormat::kF16Split;
 }
 
-/// Rows of the longest request.
-std::int64_t most_rows(const AttentionShape& shape) {
-  std::int64_t queries = 1;
-  for (const Request& r : shape.batch) queries = std::max<std::int64_t>(queries, r.q_len);
-  return queries * shape.dims.num_heads;
-}
-
-/// Keys that a request's queries may see between them, at most.
-std::int64_t visible_keys(const AttentionShape& shape, const Request& r) {
-  if (!shape.mask.window) return r.kv_len;
-  return std::min<std::int64_t>(r.kv_len, std::int64_t{*shape.mask.window} + r.q_len - 1 + shape.mask.sink);
-}
-
-/// Upper bounds of the keys that each request's queries see, at least 1.
-std::vector<std::int64_t> keys_of(const AttentionShape& shape) {
-  std::vector<std::int64_t> keys;
-  for (const Request& r : shape.batch) keys.push_back(std::max<std::int64_t>(1, visible_keys(shape, r)));
-  return keys;
-}
-
 /// What the large-work kernel is built for: whole rows of 512 + 64, pages that boxes of 16 keys fill.
 bool suits_large(const AttentionShape& shape) {
   return shape.dims.kv_lora_rank == 512 && shape.dims.qk_rope_head_dim == 64 && shape.block_size % 16 == 0;
@@ -67,14 +47,15 @@ bool suits_large(const AttentionShape& shape) {
 const latent::Variant& find_variant(std::span<const latent::Variant> variants, const AttentionShape& shape,
                                     std::int64_t num_sms, bool invariant) {
   // For the same bits in any batch the choice depends on nothing that the batch has a part in.
-  const bool large =
-      !invariant && suits_large(shape) && latent::prefers_large(keys_of(shape), most_rows(shape), num_sms);
-  const std::int64_t small_rows = invariant ? (shape.dims.num_heads > 16 ? 32 : 16)
-                                            : latent::small_rows(keys_of(shape), most_rows(shape));
+  const std::vector<std::int64_t> keys = latent::keys_of(shape);
+  const std::int64_t rows = latent::most_rows(shape);
+  const bool large = !invariant && suits_large(shape) && latent::prefers_large(keys, rows, num_sms);
+  const std::int64_t small_rows =
+      invariant ? (shape.dims.num_heads > 16 ? 32 : 16) : latent::small_rows(keys, rows);
   const auto fits = [&](const latent::Variant& v) {
     return v.latent == shape.dims.kv_lora_rank && v.dtype == element_of(shape.cache) &&
            (v.family == latent::Family::kLarge) == large &&
-           v.rows == (large ? (most_rows(shape) > 64 ? 128 : 64) : small_rows);
+           v.rows == (large ? (rows > 64 ? 128 : 64) : small_rows);
   };
   return *std::ranges::find_if(variants, fits);
 }
@@ -84,8 +65,8 @@ class LatentPlan final : public Plan {
   LatentPlan(const AttentionShape& s, const Device& device, const latent::Table& t, const latent::Variant& v,
              const PlanOptions& options)
       : shape(s), ordinal(device.ordinal), variant(v) {
-    params.row_groups = static_cast<std::int32_t>((most_rows(s) + v.rows - 1) / v.rows);
-    const std::vector<std::int64_t> keys = keys_of(s);
+    params.row_groups = static_cast<std::int32_t>((latent::most_rows(s) + v.rows - 1) / v.rows);
+    const std::vector<std::int64_t> keys = latent::keys_of(s);
     const latent::Work work{.keys = keys,
                             .row_groups = params.row_groups,
                             .num_sms = device.num_sms,
@@ -191,9 +172,9 @@ class LatentBackend final : public Backend {
           fmt::format("qk_rope_head_dim is a multiple of 16 up to 64, not {}", d.qk_rope_head_dim));
     }
     constexpr std::int64_t kMostRows = std::int64_t{16} * 65535;
-    if (most_rows(shape) > kMostRows) {
+    if (latent::most_rows(shape) > kMostRows) {
       return Support::no(fmt::format("a request has at most {} rows (queries x heads), not {}", kMostRows,
-                                     most_rows(shape)));
+                                     latent::most_rows(shape)));
     }
     if (shape.space == QuerySpace::kHead) {
       if (Support widths = kernels::expand::check_multiples(d); !widths) return widths;
@@ -269,7 +250,7 @@ class LatentBackend final : public Backend {
                       kName));
     }
     const std::int64_t tile = shape.dims.num_heads > 16 ? 32 : 16;
-    const std::int64_t units = std::ssize(shape.batch) * ((most_rows(shape) + tile - 1) / tile);
+    const std::int64_t units = std::ssize(shape.batch) * ((latent::most_rows(shape) + tile - 1) / tile);
     if (units > latent::kCountersPerPlan) {
       throw Error(ErrorCode::kUnsupported,
                   fmt::format("{} has the same bits in any batch for at most {} requests x tiles of {} rows, "

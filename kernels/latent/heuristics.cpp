@@ -47,6 +47,24 @@ Clusters forced(const Work& work) {
 
 }  // namespace
 
+std::int64_t most_rows(const AttentionShape& shape) {
+  std::int64_t queries = 1;
+  for (const Request& r : shape.batch) queries = std::max<std::int64_t>(queries, r.q_len);
+  return queries * shape.dims.num_heads;
+}
+
+std::vector<std::int64_t> keys_of(const AttentionShape& shape) {
+  std::vector<std::int64_t> keys;
+  for (const Request& r : shape.batch) {
+    std::int64_t seen = r.kv_len;
+    if (shape.mask.window) {
+      seen = std::min<std::int64_t>(seen, std::int64_t{*shape.mask.window} + r.q_len - 1 + shape.mask.sink);
+    }
+    keys.push_back(std::max<std::int64_t>(1, seen));
+  }
+  return keys;
+}
+
 std::int64_t resident_clusters(std::int64_t size, std::int64_t num_sms) {
   // Measured on 132 multiprocessors: 66 clusters of 2, 30 of 4, 15 of 8.
   const std::int64_t of_132 = size == 1 ? 132 : size == 2 ? 66 : size == 4 ? 30 : 15;

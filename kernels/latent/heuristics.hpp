@@ -3,8 +3,16 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
+
+#include "mla/shape.hpp"
 
 namespace mla::kernels::latent {
+
+/// Rows (queries x heads) of the longest request.
+[[nodiscard]] std::int64_t most_rows(const AttentionShape& shape);
+/// Upper bounds of the keys that each request's queries see between them, at least 1.
+[[nodiscard]] std::vector<std::int64_t> keys_of(const AttentionShape& shape);
 
 /// What the choice of clusters depends on; no CUDA in here.
 struct Work {

@@ -14,6 +14,7 @@
 #include "mla/backend.hpp"
 #include "mla/error.hpp"
 #include "splitkv/heuristics.hpp"
+#include "verify/suite.hpp"
 
 namespace {
 
@@ -212,6 +213,15 @@ TEST(LatentLarge, IsNotForFewRequestsWhosePartsWouldHaveToBeAddedUp) {
   EXPECT_FALSE(prefers_large(alike(8, 8192), 64, 132));
   EXPECT_TRUE(prefers_large(alike(8, 8192), 128, 132));
   EXPECT_TRUE(prefers_large(alike(8, 32768), 64, 132));
+}
+
+TEST(LatentLarge, IsWhatItsSuiteOfCasesChooses) {
+  const verify::Suite suite = verify::make_suite(MLA_SOURCE_DIR "/configs/verify/large-decode.txt", {}, 1);
+  ASSERT_FALSE(suite.cases.empty());
+  for (const verify::Case& c : suite.cases) {
+    EXPECT_TRUE(prefers_large(kernels::latent::keys_of(c.shape), kernels::latent::most_rows(c.shape), 132))
+        << to_text(c);
+  }
 }
 
 TEST(LatentCounters, AreAPlacePerWorkspaceAndComeBack) {

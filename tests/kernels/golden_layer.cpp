@@ -78,7 +78,7 @@ struct Tensor {
 /// tests/golden, wherever this machine has it (docs/device.md).
 std::string golden_folder() {
   const char* named = std::getenv("MLA_GOLDEN");
-  return named != nullptr ? named : std::string(MLA_TEST_DATA) + "/golden";
+  return named != nullptr ? named : MLA_TEST_DATA "/golden";
 }
 
 std::vector<float> floats(const std::vector<double>& x) {

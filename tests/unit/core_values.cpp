@@ -93,7 +93,7 @@ TEST(Values, SizesRefused) {
   expect("0x10GB", {"unit 'x10GB' is unknown"});
   expect("9000000PiB", {"too large"});
   expect("8192PiB", {"too large"});  // 2^63 exactly
-  expect(std::string(400, '9') + "GB", {"too large"});
+  expect(fmt::format("{:9>400}GB", ""), {"too large"});
 }
 
 TEST(Values, Words) {

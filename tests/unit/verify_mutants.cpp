@@ -28,7 +28,7 @@ std::set<std::string> faults_of_mutants() {
 
 /// The rows "| MLA-nnn | reason |" of docs/mutants.md.
 std::set<std::string> faults_with_a_reason() {
-  std::ifstream in(std::string(MLA_SOURCE_DIR) + "/docs/mutants.md");
+  std::ifstream in(MLA_SOURCE_DIR "/docs/mutants.md");
   const std::regex row(R"(\| (MLA-\d+) \| .{20,} \|)");
   std::set<std::string> ids;
   std::smatch match;
