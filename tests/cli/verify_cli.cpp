@@ -99,7 +99,6 @@ TEST_F(VerifyCli, UsageErrorsExitWithTwo) {
   expect_error({"run", "--case", "decode 1q9s5"}, 2, {"5", "9"});
   expect_error({"run", "--case", "decode 1q1s5 l40 cache:fp8_ds_mla"}, 3, {"40"});
   expect_error({"run", "-o", "xml"}, 2, {"xml", "json"});
-  expect_error({"index", "--cases", "0"}, 2, {"--cases is 0", "at least 1"});
   expect_error({"run", "--case", "decode \x1b[31mh1"}, 2, {"\\x1b[31m"});
   expect_error({"mutants", "--suite", "none"}, 2, {"'none'"});
 }
