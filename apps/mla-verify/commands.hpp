@@ -64,6 +64,7 @@ struct WorkerRequest {
   std::string backends = "all";
   std::vector<std::string> plugins;
   int threads = 0;  ///< of the reference; 0: all
+  int parent = 0;   ///< process that started it, whose end is its end
 };
 
 /// mla-verify oracles: what each one expects.

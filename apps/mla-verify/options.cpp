@@ -231,6 +231,7 @@ CLI::App* add_worker(CLI::App& root, WorkerRequest& request) {
   backends(*app, request.backends);
   plugins(*app, request.plugins);
   count(*app, "--threads", request.threads, 100000, "Cases", "Threads of the reference; 0: all");
+  count(*app, "--parent", request.parent, 1 << 30, "Cases", "Process that started it")->required();
   return app;
 }
 

@@ -29,11 +29,12 @@ std::string own_program() {
   return path.string();
 }
 
-/// Whoever asks may be killed while a case is being computed; nobody would read the answer.
-void end_with_parent() {
+/// Whoever asks may be killed while a case is being computed, or before this one has begun; nobody would read the
+/// answer.
+void end_with(pid_t parent) {
   std::signal(SIGINT, SIG_DFL);
   std::signal(SIGTERM, SIG_DFL);
-  std::thread([parent = ::getppid()] {
+  std::thread([parent] {
     while (::getppid() == parent) std::this_thread::sleep_for(std::chrono::seconds(1));
     ::_exit(cli::kMachine);
   }).detach();
@@ -56,12 +57,13 @@ std::unique_ptr<verify::Judge> make_isolated_judge(const std::string& backends,
     options.command.insert(options.command.end(), {"--config-dir", configs.front().string()});
   options.command.insert(options.command.end(), {"worker", "--backends", backends});
   for (const std::string& file : plugins) options.command.insert(options.command.end(), {"--plugin", file});
-  options.command.insert(options.command.end(), {"--threads", std::to_string(threads)});
+  options.command.insert(options.command.end(),
+                         {"--threads", std::to_string(threads), "--parent", std::to_string(::getpid())});
   return std::make_unique<verify::IsolatedJudge>(std::move(options));
 }
 
 int serve(const WorkerRequest& request) {
-  end_with_parent();
+  end_with(request.parent);
   verify::limit_threads(request.threads);
   load_plugins(request.plugins);
   verify::serve_judge(verify::choose_participants(request.backends));
