@@ -49,8 +49,8 @@ mla_build() {
     fi
   done
   [[ $preset == gpu ]] || echo "No CUDA compiler found: building the CPU parts only (preset cpu)."
-  # Warnings stop our own CI, never a user whose compiler knows one more. It has no time for the tests' headers either;
-  # those of the library and the programs are read as they stand, so a missing include there is found.
+  # Warnings stop our own CI, never a user whose compiler knows one more. It has no time to read GoogleTest's header in
+  # every test either; all others are read as they stand, so a missing include is found.
   cmake --preset "$preset" ${CI:+-DMLA_WERROR=ON -DMLA_PCH=TESTS} | sed 's/^/   /'
   cmake --build --preset "$preset"
 }
