@@ -59,6 +59,15 @@ std::string case_text(const std::string& expected, const std::string& more = {})
          expected + more + "}]";
 }
 
+TEST(PlanCases, AgreementByToleranceAloneIsSaid) {
+  const auto by_tolerance = [](const std::string& expected, const std::string& more = {}) {
+    return check_case(spec::parse_cases(case_text(expected, more), "test").front()).front().by_tolerance;
+  };
+  EXPECT_FALSE(by_tolerance(R"({"num_blocks": 9549})", R"(, "tolerance": {"num_blocks": {"abs": 2}})"));
+  EXPECT_TRUE(by_tolerance(R"({"num_blocks": 9547})", R"(, "tolerance": {"num_blocks": {"abs": 2}})"));
+  EXPECT_FALSE(by_tolerance(R"({"num_blocks": 9547})")) << "that differs";
+}
+
 TEST(PlanCases, AWrongNumberDiffers) {
   // 40 GiB / (70,272 x 64) = 9549.9 blocks; half a hundredth of a GiB is 1.2 blocks.
   const auto verdict = [](const std::string& expected, const std::string& more = {}) {

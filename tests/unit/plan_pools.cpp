@@ -307,6 +307,19 @@ TEST(PlanPools, AShareBesideStatesIsSaidAsThat) {
   EXPECT_EQ(formulas.find("window pool"), std::string::npos) << formulas;
 }
 
+TEST(PlanPools, AForksLayoutIsWarnedOf) {
+  const auto warned = [](const char* format) {
+    PlanRequest request = logged_budget("vllm", gib(40), 4096);
+    request.cache = find_kv_format(format);
+    const MemoryPlan plan = plan_memory(test::deepseek_v32(), request);
+    return std::ranges::any_of(plan.warnings, [](const std::string& warning) {
+      return warning.find("a fork of vLLM") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(warned("nvfp4_ds_mla"));
+  EXPECT_FALSE(warned("fp8_ds_mla"));
+}
+
 TEST(PlanPools, ANullBlockIsNeverUsable) {
   // Exactly two sequences' blocks: the reserved one leaves room for one.
   const std::int64_t sequence = 70272 * 4096;
