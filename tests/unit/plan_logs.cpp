@@ -732,6 +732,7 @@ TEST(PlanExplain, DeepSeekV4IsFp8InVllm) {
     std::string all;
     for (const std::string& sentence : explanation.sentences) all += sentence + '\n';
     EXPECT_EQ(all.find(" as bf16"), std::string::npos) << all;
+    EXPECT_EQ(all.find(" as fp8_ds_mla"), std::string::npos) << all;
     const bool refused = std::string_view(dtype).find("bfloat16") != std::string_view::npos;
     EXPECT_EQ(all.find("only the fp8 cache") != std::string::npos, refused) << all;
   }

@@ -38,8 +38,8 @@ bool sparse_rows(const KvFormat& format) {
 void check_entries(const KvFormat& format, const ModelConfig& model, const EngineRules& engine) {
   const bool fp8 = format.name == "fp8" || format.name == "fp8_ds_mla";
   if (fp8 || !only_fp8_entries(model, engine)) return;
-  refuse(fmt::format("{} supports only the fp8 cache for DeepSeek-V4, and {} in {} is not that", engine.name,
-                     model.name, format.name),
+  refuse(fmt::format("cache format {} is refused: {} supports only the fp8 cache for DeepSeek-V4 ({})",
+                     format.name, engine.name, model.name),
          "leave --cache out, or give --cache fp8");
 }
 
