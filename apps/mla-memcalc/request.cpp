@@ -13,6 +13,7 @@
 #include "mla/device.hpp"
 #include "mla/error.hpp"
 #include "plan/checkpoint.hpp"
+#include "plan/format_rules.hpp"
 #include "spec/values.hpp"
 #include "spec/weight_index.hpp"
 #include "view.hpp"
@@ -71,7 +72,8 @@ capacity::KvFormat cache_format(const RequestOptions& options, const ModelConfig
   const bool fp8_checkpoint = model.quantization_config && model.quantization_config->kv_cache_bits == 8;
   const bool ggml = engine.pools == capacity::PoolKind::kCells;
   std::string name = options.cache;
-  if (name == "auto") name = ggml ? "f16" : fp8_checkpoint ? "fp8" : "bf16";
+  const bool fp8 = fp8_checkpoint || capacity::only_fp8_entries(model, engine);
+  if (name == "auto") name = ggml ? "f16" : fp8 ? "fp8" : "bf16";
   if (name == "fp8" && model.mla && model.indexer) name = engine.sparse_fp8;
   const capacity::KvFormat format = capacity::find_kv_format(name);
   if (options.cache_v.empty()) return format;

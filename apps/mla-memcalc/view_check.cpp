@@ -30,6 +30,10 @@ std::string computed_text(const CaseResult& result) {
   return low == high ? low : low + ".." + high;
 }
 
+std::string verdict_text(const CaseResult& result) {
+  return std::string(name_of(result.verdict)) + (result.by_tolerance ? " by tolerance" : "");
+}
+
 }  // namespace
 
 Answer check_answer(const Options& options) {
@@ -48,15 +52,17 @@ Answer check_answer(const Options& options) {
                    {.key = "formula", .title = "formula"}};
   std::array<std::int64_t, 5> counts{};
   std::int64_t quantities = 0;
+  std::int64_t by_tolerance = 0;
   for (const capacity::CapacityCase& one : cases) {
     bool explained = false;
     for (const CaseResult& result : capacity::check_case(one)) {
       ++counts[static_cast<std::size_t>(result.verdict)];
       ++quantities;
+      by_tolerance += result.by_tolerance ? 1 : 0;
       explained = explained || result.verdict == Verdict::kExplained;
       answer.fits = answer.fits && result.verdict != Verdict::kDiffers && result.verdict != Verdict::kUnknown;
       table.rows.push_back({result.id, result.key, bytes_cell(result.expected), computed_text(result),
-                            100 * result.gap, std::string(name_of(result.verdict)), result.got.formula});
+                            100 * result.gap, verdict_text(result), result.got.formula});
     }
     if (explained) document.notes.push_back(fmt::format("{}: {}", one.id, one.explanation));
     for (const std::string& note : one.notes) document.notes.push_back(fmt::format("{}: {}", one.id, note));
@@ -67,8 +73,14 @@ Answer check_answer(const Options& options) {
                   counted(static_cast<std::int64_t>(cases.size()), "case"),
                   counted(quantities, "logged number"), of(Verdict::kAgrees), of(Verdict::kExplained),
                   of(Verdict::kInformative), of(Verdict::kDiffers), of(Verdict::kUnknown)));
+  if (by_tolerance > 0) {
+    document.headline.push_back(
+        fmt::format("{} of those that agree {} outside what is planned and inside the file's tolerance",
+                    by_tolerance, by_tolerance == 1 ? "lies" : "lie"));
+  }
   document.facts = {{"cases", static_cast<std::int64_t>(cases.size())},
                     {"agree", of(Verdict::kAgrees)},
+                    {"agree_by_tolerance", by_tolerance},
                     {"explained", of(Verdict::kExplained)},
                     {"differ", of(Verdict::kDiffers)},
                     {"unknown", of(Verdict::kUnknown)}};

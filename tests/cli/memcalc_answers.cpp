@@ -218,6 +218,8 @@ TEST(MemcalcCheck, PublishedCasesAgree) {
   expect_has(line_of(run.out, 0),
              "41 cases with 82 logged numbers: 76 agree, 2 explained, 4 not judged, 0 differ");
   expect_has(run.out, "the 8.11 GiB line is from another rank");
+  expect_has(line_of(run.out, 1), "of those that agree");
+  expect_has(run.out, "agrees by tolerance");  // 240,816 tokens, 0.9 % beyond 242,976..243,072
 }
 
 TEST(MemcalcCheck, ADifferenceIsExitOne) {

@@ -63,6 +63,14 @@ class MemcalcErrors : public MemcalcTest {
   }
 };
 
+TEST_F(MemcalcErrors, DeepSeekV4KeepsOnlyFp8InVllm) {
+  const std::vector<std::string> says{"supports only the fp8 cache for DeepSeek-V4", "bf16"};
+  expect({"plan", "deepseek-v4-flash", "--gpu", "h200", "--gpus", "8", "--cache", "bf16"}, 2, says);
+  const RunResult sweep =
+      memcalc({"sweep", "deepseek-v4-flash", "--gpu", "h200", "--gpus", "8", "--cache", "bf16"});
+  EXPECT_NE((sweep.out + sweep.err).find(says.front()), std::string::npos) << sweep.out << sweep.err;
+}
+
 TEST_F(MemcalcErrors, Usage) {
   expect({}, 2, {"a command is missing: plan, solve,"});
   expect({"plann"}, 2, {"'plann'", "plan"});

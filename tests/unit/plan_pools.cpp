@@ -276,6 +276,15 @@ TEST(PlanPools, BlockSizesAnEngineRefuses) {
   PlanRequest request = logged_budget("vllm", gib(40), 4096);
   request.block = 20;
   refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"20", "multiple of 8"});
+  request.block = 1000;
+  refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"1000", "8, 16, 32, 64, 128, 256"});
+  request.block = 64;
+  request.cache = find_kv_format("fp8");
+  refused([&] { return plan_memory(test::deepseek_v4_flash(), request); }, {"blocks of 64", "256"});
+  request.block = 256;
+  EXPECT_EQ(plan_memory(test::deepseek_v4_flash(), request).block, 256);
+  request.cache = find_kv_format("bf16");
+  refused([&] { return plan_memory(test::deepseek_v4_flash(), request); }, {"only the fp8 cache", "bf16"});
   request.block = 32;
   refused([&] { return plan_memory(test::deepseek_v32(), request); }, {"64", "32"});
   request.block = -1;
@@ -286,6 +295,29 @@ TEST(PlanPools, BlockSizesAnEngineRefuses) {
   request = logged_budget("llama.cpp", gib(40), 4096);
   request.block = 64;
   refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"64", "multiple of 256"});
+}
+
+TEST(PlanPools, AShareBesideStatesIsSaidAsThat) {
+  const MemoryPlan plan =
+      plan_memory(load_model("kimi-linear-48b-a3b"), logged_budget("sglang", gib(40), 32768));
+  std::string formulas;
+  for (const Line& line : plan.lines) formulas += line.formula + '\n';
+  EXPECT_NE(formulas.find("52.6 % of the cache, the states taking 0.9 / (1 + 0.9)\n"), std::string::npos)
+      << formulas;
+  EXPECT_EQ(formulas.find("window pool"), std::string::npos) << formulas;
+}
+
+TEST(PlanPools, AForksLayoutIsWarnedOf) {
+  const auto warned = [](const char* format) {
+    PlanRequest request = logged_budget("vllm", gib(40), 4096);
+    request.cache = find_kv_format(format);
+    const MemoryPlan plan = plan_memory(test::deepseek_v32(), request);
+    return std::ranges::any_of(plan.warnings, [](const std::string& warning) {
+      return warning.find("a fork of vLLM") != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(warned("nvfp4_ds_mla"));
+  EXPECT_FALSE(warned("fp8_ds_mla"));
 }
 
 TEST(PlanPools, ANullBlockIsNeverUsable) {

@@ -10,6 +10,7 @@
 #include "mla/device.hpp"
 #include "mla/model.hpp"
 #include "plan/explain.hpp"
+#include "plan/format_rules.hpp"
 #include "plan/search.hpp"
 #include "plan/weight_padding.hpp"
 #include "plan_models.hpp"
@@ -249,6 +250,7 @@ TEST(Published, EveryDescribedModelPlansOnEveryEngine) {
       request.gpu_memory_bytes = h200.memory_bytes;
       request.weights = scheme_of(model);
       request.with_mtp = true;
+      if (only_fp8_entries(model, request.engine)) request.cache = find_kv_format("fp8");
       const MemoryPlan plan = plan_memory(model, request);
       EXPECT_GT(plan.sequences, 0) << model.name << ' ' << engine;
       EXPECT_GT(plan.stages[0].weight_bytes, 0) << model.name;

@@ -64,6 +64,8 @@ struct CaseResult {
   Computed got;
   Verdict verdict = Verdict::kUnknown;
   double gap = 0;  ///< (expected - nearest computed) / expected
+  bool by_tolerance =
+      false;  ///< agrees by the file's tolerance alone: outside the interval by more than printing rounds
 };
 /// One result for each expectation.
 [[nodiscard]] MLA_EXPORT std::vector<CaseResult> check_case(const CapacityCase& one);

@@ -310,13 +310,19 @@ std::vector<std::string> model_names(const std::string& logged) {
   const std::size_t slash = name.rfind('/');
   if (slash != std::string::npos) name = name.substr(slash + 1);
   if (const std::size_t dot = name.rfind(".gguf"); dot != std::string::npos) name = name.substr(0, dot);
+  std::ranges::replace(name, ' ', '-');  // "DeepSeek V2 Lite Chat", as GGUF files call themselves
   std::vector<std::string> names;
-  while (!name.empty()) {
-    names.push_back(name);
-    const std::size_t cut = name.find_last_of("-_ ");
-    if (cut == std::string::npos) break;
-    name = name.substr(0, cut);
-  }
+  const auto add_shortened = [&](std::string shortened) {
+    while (!shortened.empty()) {
+      names.push_back(shortened);
+      const std::size_t cut = shortened.find_last_of("-_");
+      if (cut == std::string::npos) break;
+      shortened = shortened.substr(0, cut);
+    }
+  };
+  add_shortened(name);
+  constexpr std::string_view kVendor = "meta-";  // in titles and file names, not in the models' own names
+  if (name.starts_with(kVendor)) add_shortened(name.substr(kVendor.size()));
   return names;
 }
 

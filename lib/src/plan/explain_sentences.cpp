@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "core/text.hpp"
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/format_rules.hpp"
 #include "plan/trial.hpp"
 
 namespace mla::capacity {
@@ -156,12 +158,23 @@ void explain_alone(const LogReading& log, const ModelConfig& model, const Hypoth
   if (number == nullptr || best.engine.pools == PoolKind::kCells) return;
   const bool tokens = number->kind == LogKind::kTokens;
   std::string text;
+  std::string counted;  // what "tokens" are where layers keep different shares of a sequence
   for (const char* format : {"bf16", "fp8", "fp8_ds_mla"}) {
     Hypothesis other = best;
     other.format = find_kv_format(format);
+    // Compressed entries have one fp8 layout, whatever it is called.
+    if (other.format.name == "fp8_ds_mla" && model.count(AttentionKind::kCompressed) > 0) continue;
     try {
+      validate(other.format, model, best.engine);  // only what a plan would take too
       const Trial trial(log, model, other);
       if (!(trial.implied_gib(1) > 0)) continue;
+      if (trial.groups() > 1) {
+        counted = fmt::format(
+            "; tokens here are blocks // {} groups x block size, as if every layer kept every token: not "
+            "what "
+            "sequences of a given length take",
+            trial.groups());
+      }
       const std::string one =
           tokens ? fmt::format("{:.2f} GiB", trial.implied_gib(number->value))
                  : fmt::format("{} tokens",
@@ -175,8 +188,21 @@ void explain_alone(const LogReading& log, const ModelConfig& model, const Hypoth
   if (text.empty()) return;
   const std::string what = tokens ? fmt::format("{} tokens", count_text(number->value))
                                   : fmt::format("{:.2f} GiB", number->value * number->unit / 1073741824.0);
-  out.sentences.push_back(
-      fmt::format("on a rank of {}, {} {} {}", to_text(best.layout), what, tokens ? "are" : "hold", text));
+  out.sentences.push_back(fmt::format("on a rank of {}, {} {} {}{}", to_text(best.layout), what,
+                                      tokens ? "are" : "hold", text, counted));
+}
+
+/// A cache format that the log asks for and the engine has not for such a model.
+void explain_refused_format(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
+                            Explanation& out) {
+  const std::string asked = text::to_lower(log.cache_dtype);
+  if (asked.empty() || asked == "auto" || !only_fp8_entries(model, best.engine)) return;
+  try {
+    validate(find_kv_format(asked), model, best.engine);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInternal) throw;
+    out.sentences.emplace_back(error.what());
+  }
 }
 
 /// No memory for a cache at all, and what units mean.
@@ -218,6 +244,7 @@ void add_sentences(const LogReading& log, const ModelConfig& model, const Hypoth
   const Trial trial(log, model, best);
   if (follows) explain_arithmetic(log, model, best, trial, out);
   explain_lines(log, out);
+  explain_refused_format(log, model, best, out);
   explain_contradictions(log, best, trial, out);
   explain_fault(best, trial, out);
   explain_ranks(log, model, best, trial, out);

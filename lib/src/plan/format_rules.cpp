@@ -8,6 +8,7 @@
 #include "core/text.hpp"
 #include "mla/capacity.hpp"
 #include "mla/error.hpp"
+#include "plan/format_rules.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -33,7 +34,20 @@ bool sparse_rows(const KvFormat& format) {
          (format.mla_row == MlaRow::kLayout && format.row_format == CacheFormat::kFp8DsMla);
 }
 
+/// vLLM's rows of compressed entries have one layout, e4m3 with bf16 rope: 584 B for 448 + 64.
+void check_entries(const KvFormat& format, const ModelConfig& model, const EngineRules& engine) {
+  const bool fp8 = format.name == "fp8" || format.name == "fp8_ds_mla";
+  if (fp8 || !only_fp8_entries(model, engine)) return;
+  refuse(fmt::format("cache format {} is refused: {} supports only the fp8 cache for DeepSeek-V4 ({})",
+                     format.name, engine.name, model.name),
+         "leave --cache out, or give --cache fp8");
+}
+
 }  // namespace
+
+bool only_fp8_entries(const ModelConfig& model, const EngineRules& engine) noexcept {
+  return model.count(AttentionKind::kCompressed) > 0 && (engine.name == "vllm" || engine.name == "lmcache");
+}
 
 void validate(const KvFormat& format, const ModelConfig& model, const EngineRules& engine) {
   if (engine.cache_formats.empty()) return;
@@ -52,6 +66,7 @@ void validate(const KvFormat& format, const ModelConfig& model, const EngineRule
                        format.name, model.name),
            "its 8-bit format is fp8");
   }
+  check_entries(format, model, engine);
 }
 
 }  // namespace mla::capacity

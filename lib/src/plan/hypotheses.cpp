@@ -8,6 +8,7 @@
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
+#include "plan/format_rules.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -45,10 +46,11 @@ bool taken(const KvFormat& format, const ModelConfig& model, const EngineRules& 
 std::vector<Choice<KvFormat>> formats_of(const LogReading& log, const ModelConfig& model,
                                          const EngineRules& engine, int breadth) {
   constexpr int kUnnamed = 2;
+  const bool only_fp8 = only_fp8_entries(model, engine);
   std::vector<Choice<KvFormat>> formats;
   const auto add = [&](const std::string& name, int cost) {
     const std::optional<KvFormat> format = format_named(name);
-    const bool named = cost < kUnnamed;  // by the log: a fork may well have it
+    const bool named = cost < kUnnamed && !only_fp8;  // by the log: a fork may well have it
     if (format && !named && !taken(*format, model, engine)) return;
     const bool known = std::any_of(formats.begin(), formats.end(), [&](const auto& choice) {
       return format && choice.value.name == format->name;
@@ -64,6 +66,7 @@ std::vector<Choice<KvFormat>> formats_of(const LogReading& log, const ModelConfi
   if (fp8 && model.indexer) add("fp8_ds_mla", 0);
   if (k) add(log.cache_dtype, fp8 && model.indexer ? 1 : 0);
   if (log.cache_dtype.empty()) add("bf16", 0);
+  if (only_fp8) add("fp8", 0);
   if (breadth > 0 && engine.pools == PoolKind::kCells) {
     for (const char* name : {"f16", "q8_0", "q4_0", "q5_1", "q5_0", "q4_1"}) add(name, kUnnamed);
   } else if (breadth > 0) {

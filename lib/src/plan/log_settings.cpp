@@ -31,9 +31,48 @@ void keep_flag(bool& slot, std::optional<std::string> word) {
   slot = slot || lower == "true" || lower == "1" || lower.starts_with("--");
 }
 
+/// "general.name     = DeepSeek V2 Lite Chat", "general.name str = ...": a title, blanks and all, to the line's end.
+std::string gguf_title(std::string_view text) {
+  constexpr std::size_t kMost = 200;
+  const std::optional<std::string_view> rest = after(text, "general.name");
+  const std::size_t equals = rest ? rest->find('=') : std::string_view::npos;
+  if (equals == std::string_view::npos) return {};
+  std::string_view title = rest->substr(equals + 1);
+  const std::size_t begin = title.find_first_not_of(' ');
+  if (begin == std::string_view::npos) return {};
+  title = title.substr(begin);
+  title = title.substr(0, title.find_last_not_of(' ') + 1);
+  return title.size() > kMost ? std::string() : std::string(title);
+}
+
+/// The model that a command line names without a flag: "vllm serve moonshotai/Kimi-K2-Thinking".
+std::string served_model(const LogLine& line) {
+  struct Command {
+    const char* words;
+    const char* engine;
+  };
+  constexpr Command kCommands[] = {{"vllm serve ", "vllm"},
+                                   {"sglang.launch_server ", "sglang"},
+                                   {"trtllm-serve serve ", "tensorrt-llm"},
+                                   {"trtllm-serve ", "tensorrt-llm"}};
+  for (const auto& [words, engine] : kCommands) {
+    std::optional<std::string_view> rest = after(line.text, words);
+    if (!rest) continue;
+    line.engine(engine);
+    rest->remove_prefix(std::min(rest->find_first_not_of(" '\""), rest->size()));
+    const std::string_view word = rest->substr(0, rest->find_first_of(" '\""));
+    if (word.starts_with('-') || word.find_first_of("-/") == std::string_view::npos) return {};
+    return std::string(word);
+  }
+  return {};
+}
+
 void read_model(const LogLine& line) {
   std::string& model = line.reading.model;
-  for (const char* key : {"model_path", "model", "model_tag", "served_model_name", "general.name"}) {
+  const std::string served = served_model(line);
+  if (model.empty()) model = served;
+  if (model.empty()) model = gguf_title(line.text);
+  for (const char* key : {"model_path", "model-path", "model", "model_tag", "served_model_name"}) {
     const std::optional<std::string> word = setting_word(line.text, key);
     if (word && model.empty() && word->find_first_of("-/") != std::string::npos) model = *word;
   }
@@ -76,10 +115,10 @@ void read_log_settings(const LogLine& line) {
   read_version(line);
   read_model(line);
   for (const char* key :
-       {"tensor_parallel_size", "tp_size", "tensor-parallel-size", "tp-size", "tensor_parallel"}) {
+       {"tensor_parallel_size", "tp_size", "tensor-parallel-size", "tp-size", "tensor_parallel", "-tp"}) {
     keep(r.tp, setting_number(t, key));
   }
-  for (const char* key : {"pipeline_parallel_size", "pp_size", "pipeline-parallel-size", "pp-size"}) {
+  for (const char* key : {"pipeline_parallel_size", "pp_size", "pipeline-parallel-size", "pp-size", "-pp"}) {
     keep(r.pp, setting_number(t, key));
   }
   for (const char* key : {"data_parallel_size", "dp_size", "data-parallel-size", "dp-size"})

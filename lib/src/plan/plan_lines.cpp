@@ -112,11 +112,22 @@ std::string blocks_formula(const EngineRules& engine, const MemoryPlan& plan, co
   if (stage.pools.size() == 1)
     return fmt::format("{}({} / {})", rounding, num(stage.cache_budget), num(pool.block_bytes));
   if (pool.groups.front().kind == GroupKind::kState)
-    return "the states' share of the cache / bytes of a block";
+    return fmt::format("{} / (1 + {}) of the cache, the states' share, / bytes of a block",
+                       num(engine.state_pool_ratio), num(engine.state_pool_ratio));
   const std::int64_t bytes = times(pool.blocks, pool.block_bytes);
   const double share =
       stage.cache_budget > 0 ? 100 * static_cast<double>(bytes) / static_cast<double>(stage.cache_budget) : 0;
-  return fmt::format("{:.1f} % of the cache, {}", share,
+  const auto of_kind = [&](GroupKind kind) {
+    return std::ranges::any_of(stage.pools,
+                               [&](const CachePool& other) { return other.groups.front().kind == kind; });
+  };
+  const std::string beside_states =
+      of_kind(GroupKind::kState) ? fmt::format("the states taking {} / (1 + {})",
+                                               num(engine.state_pool_ratio), num(engine.state_pool_ratio))
+                                 : "";
+  if (engine.pool_share != PoolShare::kLength && !of_kind(GroupKind::kWindow))
+    return fmt::format("{:.1f} % of the cache, {}", share, beside_states);
+  return fmt::format("{:.1f} % of the cache, {}{}{}", share, beside_states, beside_states.empty() ? "" : "; ",
                      engine.pool_share == PoolShare::kLength
                          ? "a pool's share being its window (full: the context) x bytes of a token in it"
                          : fmt::format("{} tokens of a window pool for each of the full one",

@@ -90,6 +90,13 @@ void weight_formats(Warnings& out, const PlanRequest& request) {
   }
 }
 
+/// A layout that no release of the engine writes.
+void fork_format(Warnings& out, const PlanRequest& request) {
+  if (request.cache.mla_row != MlaRow::kNvfp4DsMla) return;
+  out.push_back(fmt::format("cache format {} is the layout of a fork of vLLM: {} itself has none such",
+                            request.cache.name, request.engine.name));
+}
+
 /// llama.cpp's ways to spread a model: layers by default, rows or tensors on demand.
 void heads_in_row_split(Warnings& out, const PlanRequest& request) {
   if (request.layout.tp == 1 || request.engine.splits_heads) return;
@@ -210,6 +217,7 @@ void in_any_plan(Warnings& out, const ModelConfig& model, const PlanRequest& req
   no_serving_engine(out, request);
   latent_expanded(out, model, request);
   weight_formats(out, request);
+  fork_format(out, request);
   engine_version(out, request.engine);
   if (!request.weight_bytes) {
     for (const std::string& gap : weight_gaps(model)) out.push_back("weights: " + gap);

@@ -2,7 +2,10 @@
 #include "plan/stages.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -24,6 +27,24 @@ constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
 
 void in_range(const char* what, std::int64_t value, std::int64_t low, std::int64_t high) {
   if (value < low || value > high) refuse(fmt::format("{} {} is not in {}..{}", what, value, low, high));
+}
+
+/// Block sizes that a user may ask for are fewer than those that engines work with: they raise the blocks of recurrent
+/// models by themselves, and a log or a case may hold any.
+void check_asked_block(const ModelConfig& model, const PlanRequest& request) {
+  constexpr int kEntryBlock = 256;  // as cache_parts() takes it
+  constexpr std::array kVllmBlocks{8, 16, 32, 64, 128, 256};
+  const int block = request.block;
+  if (block == 0) return;
+  if (model.count(AttentionKind::kCompressed) > 0 && block != kEntryBlock) {
+    refuse(fmt::format("{} cannot have blocks of {}: the pages of its compressed entries are {} tokens",
+                       model.name, block, kEntryBlock),
+           fmt::format("leave --block out, or give --block {}", kEntryBlock));
+  }
+  if (request.engine.name != "vllm" || model.count(AttentionKind::kRecurrent) > 0) return;
+  if (std::ranges::find(kVllmBlocks, block) == kVllmBlocks.end()) {
+    refuse(fmt::format("vllm has no block size {}: its sizes are {}", block, fmt::join(kVllmBlocks, ", ")));
+  }
 }
 
 /// What weights and the runtime that is charged leave for the cache on a rank of a stage.
@@ -99,6 +120,7 @@ std::vector<Stage> plan_stages(const ModelConfig& model, const PlanRequest& requ
   const RuntimeBytes runtime = runtime_bytes(model, request);
   const std::vector<StageLayers> ranges = stage_layers(request.layout, model);
   std::vector<PoolSet> pools = pool_geometries(inputs);
+  check_asked_block(model, request);
   std::vector<Stage> stages;
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     Stage stage{.plan = weigh_stage(model, request, runtime, static_cast<int>(i), ranges[i], words),
