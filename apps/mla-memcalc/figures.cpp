@@ -114,11 +114,13 @@ bool varies(const report::Table& table, std::size_t column) {
 }  // namespace
 
 std::vector<Layout> rival_layouts(const Question& question, std::int64_t gpus) {
-  const int n = static_cast<int>(gpus);
-  Layout replicas{.dp = n};
+  const int pp = question.space.pp.value_or(1);
+  const int n = std::max(1, static_cast<int>(gpus) / pp);
+  Layout replicas{.dp = n, .pp = pp};
   replicas.ep = capacity::default_expert_ranks(question.model, replicas);
   std::vector<Layout> rivals;
-  for (const Layout& layout : {Layout{.tp = n}, Layout{.tp = n, .dcp = n}, replicas}) {
+  for (Layout layout : {Layout{.tp = n, .pp = pp}, Layout{.tp = n, .pp = pp, .dcp = n}, replicas}) {
+    layout.stage_layers = question.space.stage_layers;
     const bool crosses = !capacity::crossing(layout, question.gpus_per_node).empty();
     if (crosses || (layout.tp > 1 && !question.request.engine.splits_heads)) continue;
     try {

@@ -89,7 +89,7 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
 
 /// What the same GPUs hold in the other simple layouts: the choice that decides most for MLA.
 std::string other_layouts(const Question& question, const MemoryPlan& plan) {
-  if (plan.layout.gpus() == 1 || (question.layout_given && plan.layout.pp > 1)) return {};
+  if (plan.layout.gpus() == 1) return {};
   std::string text;
   bool any = plan.sequences > 0;
   for (const capacity::Layout& layout : rival_layouts(question, plan.layout.gpus())) {

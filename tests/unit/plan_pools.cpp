@@ -58,7 +58,8 @@ TEST(PlanPools, EverySequenceNeedsEveryStage) {
 }
 
 TEST(PlanPools, WhatAPipelineHoldsIsTheLeastOfItsStages) {
-  for (const char* engine : {"none", "vllm", "vllm@0.6", "vllm@0.11", "sglang", "tensorrt-llm", "llama.cpp"}) {
+  for (const char* engine :
+       {"none", "vllm", "vllm@0.6", "vllm@0.11", "sglang", "tensorrt-llm", "llama.cpp"}) {
     for (const ModelConfig& model : {test::deepseek_v3(), test::gemma_3_27b(), test::kimi_linear(),
                                      test::llama_31_8b(), test::deepseek_v32(), test::deepseek_v4_flash()}) {
       for (const int pp : {2, 3, 4, 7}) {
