@@ -356,6 +356,17 @@ TEST_F(MemcalcWishes, GivenStagesLeaveTheRestOfTheLayoutOpen) {
   expect_has(heads.at(1), "other layouts: PP2xTP4+DCP4 holds 30, PP2xDP4+EP4 holds 24");
 }
 
+TEST_F(MemcalcWishes, AnotherLayoutThatHoldsMoreSaysWhyItWasNotChosen) {
+  const Args plan{"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "8k"};
+  // Four replicas run 4 x 131 = 524, eight context ranks of one replica 256 of the 625 that they hold.
+  const std::vector<std::string> capped = said(plan);
+  expect_has(capped.at(0), "(DP4xTP2+DCP2+EP8), 8k context: fits 524 sequences");
+  expect_has(capped.at(1), "TP8+DCP8 holds 625 but runs 256 at once (--max-seqs), DP8+EP8 holds 400 (");
+  const std::vector<std::string> free = said(with(plan, {"--max-seqs", "1000"}));
+  expect_has(free.at(0), "(TP8+DCP8)");
+  expect_lacks(free.at(1), "--max-seqs");
+}
+
 TEST_F(MemcalcWishes, AdviceOfALayoutIsFlagsToPaste) {
   // 24 of 128k are what eight replicas hold; tp 8 with eight context ranks holds 39.
   const Args wish{"plan", "deepseek-v3", "--gpu", "h200",         "--gpus",
