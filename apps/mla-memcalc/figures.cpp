@@ -10,6 +10,7 @@
 #include <fstream>
 #include <limits>
 #include <map>
+#include <set>
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
@@ -111,14 +112,27 @@ bool varies(const report::Table& table, std::size_t column) {
                              [&](const auto& row) { return row[column] != table.rows.front()[column]; });
 }
 
+/// Whether there is more than one layout for the same model, GPUs, format and context.
+bool several_layouts(const report::Table& plans) {
+  std::set<std::string> settings;
+  return std::ranges::any_of(plans.rows, [&](const auto& row) {
+    std::string one;
+    for (const char* key : {"model", "gpu", "gpus", "cache_format", "context"})
+      one += text_of(row[column_of(plans, key)]) + '\n';
+    return !settings.insert(one).second;
+  });
+}
+
 }  // namespace
 
 std::vector<Layout> rival_layouts(const Question& question, std::int64_t gpus) {
-  const int n = static_cast<int>(gpus);
-  Layout replicas{.dp = n};
+  const int pp = question.space.pp.value_or(1);
+  const int n = std::max(1, static_cast<int>(gpus) / pp);
+  Layout replicas{.dp = n, .pp = pp};
   replicas.ep = capacity::default_expert_ranks(question.model, replicas);
   std::vector<Layout> rivals;
-  for (const Layout& layout : {Layout{.tp = n}, Layout{.tp = n, .dcp = n}, replicas}) {
+  for (Layout layout : {Layout{.tp = n, .pp = pp}, Layout{.tp = n, .pp = pp, .dcp = n}, replicas}) {
+    layout.stage_layers = question.space.stage_layers;
     const bool crosses = !capacity::crossing(layout, question.gpus_per_node).empty();
     if (crosses || (layout.tp > 1 && !question.request.engine.splits_heads)) continue;
     try {
@@ -178,6 +192,8 @@ report::Figure sweep_figure(const report::Table& plans) {
   const std::size_t model = column_of(plans, "model");
   std::vector<std::size_t> names;
   for (const char* key : {"gpu", "gpus", "layout", "cache_format"}) {
+    // A layout that was chosen for each row is an answer, and one line goes through different ones.
+    if (std::string_view(key) == "layout" && !several_layouts(plans)) continue;
     const std::size_t column = column_of(plans, key);
     if (!plans.rows.empty() && varies(plans, column)) names.push_back(column);
   }

@@ -31,7 +31,8 @@ namespace mla::memcalc {
 /// kIo if it cannot be written.
 void draw(const std::optional<report::Figure>& figure, const std::string& file);
 
-/// The other layouts of as many GPUs that people weigh against one another: tp, tp with dcp, replicas.
+/// The other layouts of as many GPUs that people weigh against one another: tp, tp with dcp, replicas, in the pipeline
+/// stages given.
 [[nodiscard]] std::vector<capacity::Layout> rival_layouts(const Question& question, std::int64_t gpus);
 
 }  // namespace mla::memcalc

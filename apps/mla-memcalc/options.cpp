@@ -50,9 +50,10 @@ void add_hardware(CLI::App& app, RequestOptions& request) {
 
 /// An empty group: taken, so that the command can say why it wants none, but not shown.
 void add_layout(CLI::App& app, RequestOptions& request, const char* group = "Layout") {
-  CLI::Option* attention = text(app, "--attention", request.attention, "auto|tp|dp", group,
-                                "Split attention heads (tp), replicate attention (dp), or of all layouts the "
-                                "one that holds most (auto)");
+  CLI::Option* attention =
+      text(app, "--attention", request.attention, "auto|tp|dp", group,
+           "Split attention heads (tp), replicate attention (dp), or of all layouts (with "
+           "--pp or --stages: of those with these stages) the one that holds most (auto)");
   if (*group != '\0') cli::often(attention);
   text(app, "--tp", request.tp, "COUNT", group, "Tensor parallel size");
   text(app, "--dp", request.dp, "COUNT", group,

@@ -119,31 +119,62 @@ class Remedies {
 
   /// The same GPUs in a layout that the flags exclude.
   void offer_layout() {
-    if (!question_.layout_given || solved_for_ == "gpus" || budget_a_stage()) return;
+    if (!question_.narrowed() || solved_for_ == "gpus" || budget_a_stage()) return;
     const std::vector<Layout> all = possible_layouts(question_.model, request_, question_.gpus, free_space());
     if (all.empty() || !holds(request_, all)) return;
-    offer(fmt::format("layout {}", to_text(best_layout(question_.model, request_, all))));
+    offer(instead(best_layout(question_.model, request_, all)));
   }
 
   void offer_gpus() {
     if (solved_for_ == "gpus") {
-      if (!question_.layout_given || budget_a_stage()) return;
+      if (!question_.narrowed() || budget_a_stage()) return;
       if (const auto answer = fewest_whole_gpus(question_.model, request_, free_space()))
-        offer(fmt::format("layout {}", to_text(answer->layout)));
+        offer(instead(answer->layout));
       return;
     }
     auto answer = fewest_whole_gpus(question_.model, request_, question_.space);
-    if (!answer && question_.layout_given && !budget_a_stage())
+    const bool within = answer.has_value();
+    if (!answer && question_.narrowed() && !budget_a_stage())
       answer = fewest_whole_gpus(question_.model, request_, free_space());
     if (answer && answer->layout.gpus() != question_.gpus)
-      offer(fmt::format("--gpus {} ({})", answer->layout.gpus(), to_text(answer->layout)));
+      offer(within ? gpus_within(answer->layout)
+                   : fmt::format("--gpus {} {}", answer->layout.gpus(), instead(answer->layout)));
     if (plan_.binding == Binding::kBatch || request_.concurrency <= request_.max_sequences) return;
     PlanRequest request = request_;
     request.max_sequences = request.concurrency;
     const auto fewer = fewest_whole_gpus(question_.model, request, question_.space);
     if (fewer && (!answer || fewer->layout.gpus() < answer->layout.gpus()))
-      offer(fmt::format("--max-seqs {} --gpus {} ({})", request.max_sequences, fewer->layout.gpus(),
-                        to_text(fewer->layout)));
+      offer(fmt::format("--max-seqs {} {}", request.max_sequences, gpus_within(fewer->layout)));
+  }
+
+  /// More GPUs beside the flags given: with those flags that the layout needs on top of them.
+  [[nodiscard]] std::string gpus_within(const Layout& layout) const {
+    const capacity::LayoutSpace& space = question_.space;
+    std::string flags = fmt::format("--gpus {}", layout.gpus());
+    if (question_.layout_given) {  // else the best of these GPUs is found again
+      if (!space.pp && layout.pp > 1) flags += fmt::format(" --pp {}", layout.pp);
+      if (!space.tp && !space.dp && layout.dp > 1) flags += fmt::format(" --dp {}", layout.dp);
+    }
+    return fmt::format("{} ({})", flags, to_text(layout));
+  }
+
+  /// The flags of a layout instead of those given, and which of these have no place beside them.
+  [[nodiscard]] std::string instead(const Layout& layout) const {
+    std::string flags;
+    std::vector<std::string> left = question_.layout_flags;
+    const auto add = [&](const char* flag, int size, bool needed) {
+      if (!needed) return;
+      flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag, size);
+      std::erase(left, flag);
+    };
+    add("--pp", layout.pp, layout.pp > 1);
+    add("--dp", layout.dp, layout.dp > 1);
+    add("--tp", layout.tp, layout.tp > 1 || flags.empty());
+    add("--dcp", layout.dcp, layout.dcp > 1);
+    add("--ep", layout.ep, layout.ep != capacity::default_expert_ranks(question_.model, layout));
+    std::string without;
+    for (const std::string& flag : left) without += (without.empty() ? ", without " : " and ") + flag;
+    return fmt::format("{} ({}{})", flags, to_text(layout), without);
   }
 
   /// Budgets of given stages say nothing about other layouts.

@@ -149,13 +149,14 @@ capacity::StateBlocks state_blocks(const std::string& word) {
 }
 
 /// What the flags fix of a layout when the number of GPUs is open. They mean what they mean for a given number: tp
-/// or dp alone takes all GPUs of a stage, stages and context ranks come only by their flags.
+/// or dp alone takes all GPUs of a stage, stages and context ranks come only by their flags; stages alone leave open how
+/// the GPUs of one share its work.
 void read_space(Question& question, const RequestOptions& options) {
   const capacity::Layout& layout = question.request.layout;
   capacity::LayoutSpace& space = question.space;
   const bool attention = options.attention != "auto";
   space.split_heads = attention || !options.tp.empty() || !options.dcp.empty();
-  space.dcp = layout.dcp;
+  if (question.layout_given) space.dcp = layout.dcp;
   if (options.attention == "tp") space.dp = 1;
   if (options.attention == "dp") space.tp = 1;
   if (!options.tp.empty()) space.tp = layout.tp;
@@ -167,15 +168,25 @@ void read_space(Question& question, const RequestOptions& options) {
 
 void read_layout(Question& question, const RequestOptions& options) {
   capacity::Layout& layout = question.request.layout;
-  const bool sizes = !options.tp.empty() || !options.dp.empty() || !options.pp.empty() ||
-                     !options.dcp.empty() || !options.ep.empty() || !options.stages.empty();
+  const bool sizes =
+      !options.tp.empty() || !options.dp.empty() || !options.dcp.empty() || !options.ep.empty();
   if (options.attention != "auto" && options.attention != "tp" && options.attention != "dp") {
     refuse(fmt::format("--attention {} is not known", text::quoted(options.attention)),
            "allowed are auto, tp and dp");
   }
   question.layout_given = sizes || options.attention != "auto";
+  question.stages_given = !question.layout_given && (!options.pp.empty() || !options.stages.empty());
   question.space.gpus_per_node = question.gpus_per_node;
-  if (!question.layout_given) return;
+  if (!question.narrowed()) return;
+  if (options.attention != "auto") question.layout_flags.emplace_back("--attention");
+  for (const auto& [flag, value] : {std::pair{"--tp", &options.tp},
+                                    {"--dp", &options.dp},
+                                    {"--pp", &options.pp},
+                                    {"--dcp", &options.dcp},
+                                    {"--ep", &options.ep},
+                                    {"--stages", &options.stages}}) {
+    if (!value->empty()) question.layout_flags.emplace_back(flag);
+  }
   if (options.attention == "dp" && !options.tp.empty() && size_of_flag(options.tp, "--tp") > 1) {
     refuse(fmt::format("--attention dp keeps whole attention replicas, but --tp {} splits heads", options.tp),
            "leave --attention out: --tp and --dp together say how many of each");
@@ -220,6 +231,12 @@ void read_layout(Question& question, const RequestOptions& options) {
     refuse(fmt::format("tp {} x dp {} x pp {} are {}, but --gpus is {}", layout.tp, layout.dp, layout.pp,
                        counted(layout.gpus(), "GPU"), question.gpus),
            "leave one of them out and it follows from the others");
+  }
+  if (question.stages_given) {
+    validate(capacity::Layout{.pp = layout.pp, .stage_layers = layout.stage_layers}, question.model);
+    read_space(question, options);
+    layout = {};
+    return;
   }
   if (const std::string why = capacity::crossing(layout, question.gpus_per_node); !why.empty()) {
     refuse(why, fmt::format("use --pp or --dp between nodes, or --gpus-per-node {} if such a node is one",

@@ -21,7 +21,10 @@ struct Question {
   int gpus = 1;
   int gpus_per_node = 8;
   capacity::PlanRequest request;  ///< its layout is set only if `layout_given`
-  bool layout_given = false;      ///< by --attention tp|dp or any of --tp --dp --pp --dcp --ep
+  bool layout_given = false;      ///< by --attention tp|dp or any of --tp --dp --dcp --ep
+  bool stages_given = false;      ///< by --pp or --stages alone: of the layouts with these stages the best
+  std::vector<std::string> layout_flags;  ///< names of those that say something of the layout
+  [[nodiscard]] bool narrowed() const { return layout_given || stages_given; }
   capacity::LayoutSpace
       space;  ///< where layouts are looked for: with what these flags give, whatever --gpus is
 };
@@ -37,7 +40,8 @@ struct Question {
 /// --engine with --mla-storage.
 [[nodiscard]] capacity::EngineRules engine_rules(const RequestOptions& options);
 
-/// The layout given by flags, or all of --gpus that engines would load: what every command looks at.
+/// The layout given by flags, or all of --gpus (with the stages given) that engines would load: what every command looks
+/// at.
 [[nodiscard]] std::vector<capacity::Layout> candidate_layouts(const Question& question);
 
 /// The one of candidate_layouts that holds most sequences.

@@ -77,7 +77,7 @@ std::string replication(const Question& question, const std::vector<MemoryPlan>&
 
 Answer compare_answer(const Options& options) {
   Question question = read_question(options.request);
-  if (question.layout_given) {
+  if (question.narrowed()) {
     throw Error(ErrorCode::kInvalidArgument, "compare tries all layouts, but one of them is given by flags",
                 "leave out --attention, --tp, --dp, --pp, --dcp, --ep and --stages, or use plan");
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -101,6 +102,14 @@ std::string source_text(const LogReading& log, const ModelConfig& model) {
   return text;
 }
 
+/// "Line 3 is not readable", for lines in which something else stands in place of a number.
+void say_unreadable(report::Document& document, const LogReading& log) {
+  constexpr std::size_t kMostLines = 5;
+  for (std::size_t i = 0; i < std::min(kMostLines, log.unreadable.size()); ++i)
+    document.headline.push_back(
+        fmt::format("Line {} is not readable: its number was left out.", log.unreadable[i]));
+}
+
 }  // namespace
 
 Answer explain_answer(const Options& options) {
@@ -115,6 +124,7 @@ Answer explain_answer(const Options& options) {
     document.headline.push_back(
         "Nothing found: no line with memory, tokens, blocks or concurrency of vLLM, SGLang, TensorRT-LLM or "
         "llama.cpp.");
+    say_unreadable(document, log);
     return answer;
   }
   const std::optional<ModelConfig> model = model_of(options, log);
@@ -126,16 +136,18 @@ Answer explain_answer(const Options& options) {
                 "name it with --model, for example --model deepseek-v3 or --model ./config.json");
   }
   const capacity::Explanation explanation = capacity::explain(log, *model);
-  answer.fits = explanation.explained;
+  const bool explained = explanation.explained && log.unreadable.empty();
+  answer.fits = explained;
   document.headline.push_back(source_text(log, *model) + ".");
   for (std::string sentence : explanation.sentences) {
     if (!sentence.empty() && sentence[0] >= 'a' && sentence[0] <= 'z')
       sentence[0] = static_cast<char>(sentence[0] - 32);
     document.headline.push_back(sentence + ".");
   }
+  say_unreadable(document, log);
   document.facts = {{"engine", log.engine},
                     {"model", model->name},
-                    {"explained", explanation.explained},
+                    {"explained", explained},
                     {"hypothesis", explanation.hypothesis}};
   document.tables.push_back(numbers_table(explanation.numbers));
   constexpr std::size_t kOthersShown = 3;

@@ -89,7 +89,7 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
 
 /// What the same GPUs hold in the other simple layouts: the choice that decides most for MLA.
 std::string other_layouts(const Question& question, const MemoryPlan& plan) {
-  if (plan.layout.gpus() == 1 || (question.layout_given && plan.layout.pp > 1)) return {};
+  if (plan.layout.gpus() == 1) return {};
   std::string text;
   bool any = plan.sequences > 0;
   for (const capacity::Layout& layout : rival_layouts(question, plan.layout.gpus())) {
@@ -100,6 +100,9 @@ std::string other_layouts(const Question& question, const MemoryPlan& plan) {
     any = any || other.sequences > 0;
     if (!text.empty()) text += ", ";
     text += fmt::format("{} holds {}", to_text(layout), report::with_thousands(other.sequences));
+    // It holds more and was not chosen, as no more of them run.
+    if (other.sequences > plan.sequences && other.at_once < other.sequences)
+      text += fmt::format(" but runs {} at once (--max-seqs)", report::with_thousands(other.at_once));
   }
   if (text.empty() || !any) return {};
   const bool replicated = latent_copies(question, {.tp = 2}) > 1;

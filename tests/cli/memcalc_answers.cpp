@@ -233,6 +233,22 @@ TEST(MemcalcCheck, ADifferenceIsExitOne) {
   expect_has(run.out, "61 layers x (512 + 64) x 2 B");
 }
 
+TEST(MemcalcExplain, AMangledNumberIsNotDroppedInSilence) {
+  const std::string good =
+      "INFO Available KV cache memory: 46.80 GiB\nINFO GPU KV cache size: 715,072 tokens\n";
+  const std::vector<std::string> explain{"explain", "-", "--model", "kimi-k2", "--tp", "8"};
+  const RunResult whole = memcalc(explain, good);
+  EXPECT_EQ(whole.exit_code, 0) << whole.out << whole.err;
+  EXPECT_EQ(whole.out.find("not readable"), std::string::npos);
+  for (const char* bad : {"INFO GPU KV cache size: 99999999999999999999999 tokens\n",
+                          "INFO Available KV cache memory: abc GiB\n"}) {
+    const RunResult run = memcalc(explain, good + bad);
+    EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
+    expect_has(run.out, "Line 3 is not readable");
+    expect_has(memcalc(explain, bad).out, "Line 1 is not readable");
+  }
+}
+
 TEST(MemcalcExplain, ReadsALogFromAFileAndFromStdin) {
   const std::string file = MLA_TEST_DATA "/data/logs/vllm_kimi_linear_tp2.log";
   const RunResult run = memcalc({"explain", file});

@@ -67,7 +67,7 @@ TEST_F(MemcalcWishes, FlagsOfALayoutHoldInASearchForGpus) {
              "no number up to 4,096 of NVIDIA H200 SXM 141 GB holds 16 sequences of 32,768 tokens with "
              "--attention tp; the nearest, TP8, holds 15");
   expect_has(none.at(1), "16 sequences fit with:  ");
-  expect_has(none.at(1), "layout ");
+  expect_has(none.at(1), ", without --attention)");
   // What --gpus says is asked for, and so is not looked at.
   expect_has(answer("6", {"--attention", "tp", "--gpus", "2"}), "(TP4), which hold 7");
 }
@@ -338,6 +338,55 @@ TEST_F(MemcalcWishes, EveryRemedyHelps) {
     }
     EXPECT_GE(tried, 1) << line;
   }
+}
+
+TEST_F(MemcalcWishes, GivenStagesLeaveTheRestOfTheLayoutOpen) {
+  // Two stages of four ranks: tp 4 holds 7 sequences, four replicas 6 each, tp 4 with four context ranks 30.
+  const Args two{"deepseek-v3", "--gpu", "h200", "--gpus", "8", "--pp", "2"};
+  const std::vector<std::string> plan = said(with(with({"plan"}, two), {"--concurrency", "20"}));
+  expect_has(plan.at(0), "(PP2xTP4+DCP4), 160k context: 20 sequences fit, up to 30");
+  expect_has(plan.at(1), "other layouts: PP2xTP4 holds 7, PP2xDP4+EP4 holds 24");
+  expect_has(said({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--stages", "31,30"}).at(0),
+             "(PP2xTP4+DCP4), 160k context: fits 30 sequences");
+  expect_has(said(with(with({"solve"}, two), {"--for", "concurrency"})).at(0),
+             "(PP2xTP4+DCP4): 30 sequences");
+  // One that is given whole keeps what it says, and is shown beside those with its stages.
+  const std::vector<std::string> heads = said(with(with({"plan"}, two), {"--tp", "4"}));
+  expect_has(heads.at(0), "(PP2xTP4), 160k context: fits 7 sequences");
+  expect_has(heads.at(1), "other layouts: PP2xTP4+DCP4 holds 30, PP2xDP4+EP4 holds 24");
+}
+
+TEST_F(MemcalcWishes, AnotherLayoutThatHoldsMoreSaysWhyItWasNotChosen) {
+  const Args plan{"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "8k"};
+  // Four replicas run 4 x 131 = 524, eight context ranks of one replica 256 of the 625 that they hold.
+  const std::vector<std::string> capped = said(plan);
+  expect_has(capped.at(0), "(DP4xTP2+DCP2+EP8), 8k context: fits 524 sequences");
+  expect_has(capped.at(1), "TP8+DCP8 holds 625 but runs 256 at once (--max-seqs), DP8+EP8 holds 400 (");
+  const std::vector<std::string> free = said(with(plan, {"--max-seqs", "1000"}));
+  expect_has(free.at(0), "(TP8+DCP8)");
+  expect_lacks(free.at(1), "--max-seqs");
+}
+
+TEST_F(MemcalcWishes, AdviceOfALayoutIsFlagsToPaste) {
+  // 24 of 128k are what eight replicas hold; tp 8 with eight context ranks holds 39.
+  const Args wish{"plan", "deepseek-v3", "--gpu", "h200",         "--gpus",
+                  "8",    "--context",   "128k",  "--concurrency"};
+  expect_has(said(with(wish, {"36", "--attention", "dp"}), 1).at(1),
+             "--tp 8 --dcp 8 (TP8+DCP8, without --attention)");
+  EXPECT_EQ(memcalc(with(wish, {"36", "--tp", "8", "--dcp", "8"})).exit_code, 0);
+  expect_has(said(with(wish, {"36", "--dp", "4", "--tp", "2", "--ep", "8"}), 1).at(1),
+             "--tp 8 --dcp 8 (TP8+DCP8, without --dp and --ep)");
+}
+
+TEST_F(MemcalcWishes, AdviceOfMoreGpusGivesTheLayoutItNames) {
+  const Args asked{"plan",  "kimi-k2", "--gpu",     "h200", "--gpus",        "8",  "--tp", "8",
+                   "--dcp", "8",       "--context", "128k", "--concurrency", "100"};
+  const std::string line = said(asked, 1).at(1);
+  expect_has(line, "--gpus 16 --pp 2 (PP2xTP8+DCP8)");
+  expect_has(said({"plan", "kimi-k2", "--gpu", "h200", "--gpus", "16", "--tp", "8", "--dcp", "8", "--pp", "2",
+                   "--context", "128k", "--concurrency", "100"})
+                 .at(0),
+             "(PP2xTP8+DCP8), 128k context: 100 sequences fit");
 }
 
 // ---- numbers and their names --------------------------------------------------------------------------------------------

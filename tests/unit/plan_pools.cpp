@@ -43,6 +43,39 @@ TEST(PlanPools, PipelineStagesTakeTheSmallestPool) {
   EXPECT_NEAR(plan.concurrency_logged, 788.86, 0.6);
 }
 
+TEST(PlanPools, EverySequenceNeedsEveryStage) {
+  // Stages of 7, 7, 7 and 6 of Kimi-Linear's layers; 1, 2, 2 and 2 of them keep rows of 1,152 B. SGLang's states take
+  // 0.9 / 1.9 of 20 GiB, so 20 GiB / 1.9 is left for rows: the 65,536 tokens of a sequence fit 149 times into one
+  // layer's and 74 times into two layers'. The 6 layers with a state of stage 0 have the smallest pool of states.
+  PlanRequest request = logged_budget("sglang", gib(20), 65536);
+  request.layout = {.pp = 4};
+  const MemoryPlan plan = plan_memory(test::kimi_linear(), request);
+  ASSERT_EQ(plan.stages.size(), 4u);
+  EXPECT_EQ(plan.stages[0].sequences, 149);
+  EXPECT_EQ(plan.stages[1].sequences, 74);
+  EXPECT_EQ(plan.limiting_stage, 1);
+  EXPECT_EQ(plan.sequences, 74);
+}
+
+TEST(PlanPools, WhatAPipelineHoldsIsTheLeastOfItsStages) {
+  for (const char* engine :
+       {"none", "vllm", "vllm@0.6", "vllm@0.11", "sglang", "tensorrt-llm", "llama.cpp"}) {
+    for (const ModelConfig& model : {test::deepseek_v3(), test::gemma_3_27b(), test::kimi_linear(),
+                                     test::llama_31_8b(), test::deepseek_v32(), test::deepseek_v4_flash()}) {
+      for (const int pp : {2, 3, 4, 7}) {
+        for (const std::int64_t context : {1024, 8192, 65536}) {
+          PlanRequest request = logged_budget(engine, gib(30), context);
+          request.layout = {.pp = pp};
+          const MemoryPlan plan = plan_memory(model, request);
+          std::int64_t least = plan.stages.front().sequences;
+          for (const StagePlan& stage : plan.stages) least = std::min(least, stage.sequences);
+          EXPECT_EQ(plan.sequences, least) << engine << ' ' << model.name << ' ' << pp << ' ' << context;
+        }
+      }
+    }
+  }
+}
+
 TEST(PlanPools, LlamaOnAnOldEngine) {
   const MemoryPlan plan = plan_memory(test::llama_31_8b(), logged_budget("vllm@0.6.2", gib(3.81), 20000));
   EXPECT_GE(plan.blocks, 1948);  // 1952 logged (vllm#10517)

@@ -49,6 +49,22 @@ TEST(Figures, TicksAreLengthsAsPeopleWriteThem) {
       << script;
 }
 
+TEST(Figures, ALegendHasRoomBelowTheAxis) {
+  // The title of the axis and its ticks take 5 lines, names side by side half as many as there are, long ones one each.
+  const auto script = [](const std::string& name) {
+    LinePanel panel{.title = "t", .x_title = "x", .y_title = "y", .series = {}};
+    for (int i = 0; i < 7; ++i) panel.series.push_back({name + std::to_string(i), {{1024, 1}, {8192, 2}}});
+    return figure_script({.alternative = "", .panels = {panel}}, Picture::kPng);
+  };
+  const std::string narrow = script("TP8, fp8, ");
+  EXPECT_NE(narrow.find("set bmargin 9\n"), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("size 560,360 "), std::string::npos) << narrow;
+  const std::string wide = script("16 GPUs, DP8xTP2+DCP2+EP16, bf16, ");
+  EXPECT_NE(wide.find("set bmargin 12\n"), std::string::npos) << wide;
+  EXPECT_NE(wide.find("maxcols 1 "), std::string::npos) << wide;
+  EXPECT_NE(wide.find("size 560,414 "), std::string::npos) << wide;  // three lines of 18 more than the four
+}
+
 TEST(Figures, NothingToDrawIsAnError) {
   expect_error([] { return figure_script({}, Picture::kSvg); }, ErrorCode::kInvalidArgument,
                {"nothing to draw"});

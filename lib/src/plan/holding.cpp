@@ -50,7 +50,8 @@ std::int64_t Holding::at_once(std::int64_t context) {
 }
 
 std::int64_t Holding::longest_context() {
-  return longest_of(inputs_, deciding(request_.context).pools, longest_asked(model_, request_));
+  static_cast<void>(deciding(request_.context));  // fills the pools of every stage
+  return longest_of(inputs_, stages_, longest_asked(model_, request_));
 }
 
 }  // namespace mla::capacity

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "mla/error.hpp"
 #include "mla/random.hpp"
@@ -16,26 +17,38 @@
 namespace mla::capacity {
 namespace {
 
-/// What a request takes of each pool, as a share of what is usable there.
+/// What a request takes of each pool, as a share of what is usable there: of all stages, as it needs each of them.
 class Pools {
  public:
-  Pools(const PoolInputs& inputs, const PoolSet& set) : inputs_(inputs), set_(set) {}
+  Pools(const PoolInputs& inputs, std::span<const PoolSet> stages) : inputs_(inputs) {
+    for (const PoolSet& set : stages) {
+      if (set.fluid) {
+        pools_.push_back({.set = &set});
+      } else {
+        for (const CachePool& pool : set.pools) pools_.push_back({.set = &set, .fixed = &pool});
+      }
+    }
+  }
 
-  [[nodiscard]] std::size_t count() const { return set_.fluid ? 1 : set_.pools.size(); }
+  [[nodiscard]] std::size_t count() const { return pools_.size(); }
 
   [[nodiscard]] double share(std::size_t pool, std::int64_t tokens) const {
-    if (set_.fluid) {
-      return static_cast<double>(sequence_bytes(inputs_, set_, tokens)) /
-             static_cast<double>(std::max<std::int64_t>(1, set_.left));
+    const Pool& one = pools_[pool];
+    if (one.fixed == nullptr) {
+      return static_cast<double>(sequence_bytes(inputs_, *one.set, tokens)) /
+             static_cast<double>(std::max<std::int64_t>(1, one.set->left));
     }
-    const CachePool& one = set_.pools[pool];
-    return static_cast<double>(sequence_blocks(inputs_, one, tokens)) /
-           static_cast<double>(std::max<std::int64_t>(1, one.usable));
+    return static_cast<double>(sequence_blocks(inputs_, *one.fixed, tokens)) /
+           static_cast<double>(std::max<std::int64_t>(1, one.fixed->usable));
   }
 
  private:
+  struct Pool {
+    const PoolSet* set = nullptr;
+    const CachePool* fixed = nullptr;  ///< none: the set is one pool of bytes
+  };
   const PoolInputs& inputs_;
-  const PoolSet& set_;
+  std::vector<Pool> pools_;
 };
 
 struct Spread {
@@ -204,10 +217,13 @@ LengthReport plan_lengths(const ModelConfig& model, const PlanRequest& asked,
   if (trace.empty()) throw Error(ErrorCode::kInvalidArgument, "the trace holds no request");
   const PlanRequest request = completed(model, asked);
   const MemoryPlan plan = plan_memory(model, request);
-  const StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
   const PoolInputs inputs = pool_inputs(model, request);
-  PoolSet set = pool_geometry(inputs, plan.limiting_stage);
-  fill(set, inputs, stage.cache_budget, plan.context);
+  std::vector<PoolSet> stages = pool_geometries(inputs);
+  bool budget = true;
+  for (std::size_t i = 0; i < stages.size(); ++i) {
+    fill(stages[i], inputs, plan.stages[i].cache_budget, plan.context);
+    budget = budget && plan.stages[i].cache_budget > 0;
+  }
 
   LengthReport report;
   report.requests = std::ssize(trace);
@@ -218,9 +234,9 @@ LengthReport plan_lengths(const ModelConfig& model, const PlanRequest& asked,
   if (taken.empty()) return report;
   std::vector<std::int64_t> totals;
   add_lengths(report, taken, totals);
-  report.paging_waste = waste_of(set.block, totals);
-  if (stage.cache_budget > 0) {
-    const Pools pools(inputs, set);
+  report.paging_waste = waste_of(plan.block, totals);
+  if (budget) {
+    const Pools pools(inputs, stages);
     const Moments moments(taken);
     // Of few requests each counts, so they are drawn; sums of many are smooth.
     constexpr double kFew = 200;

@@ -71,6 +71,30 @@ std::string_view name_of(LogKind kind) noexcept {
   return "?";
 }
 
+namespace {
+
+/// Notes a line that says what its number is, but has none that can be read there.
+void note_unreadable(const LogLine& line) {
+  constexpr std::string_view kKeys[] = {"GPU KV cache size:",
+                                        "Available KV cache memory:",
+                                        "tokens per request:",
+                                        "# GPU blocks:",
+                                        "# cuda blocks:",
+                                        "# CUDA blocks:",
+                                        "max_total_num_tokens=",
+                                        "Model loading took",
+                                        "#tokens:"};
+  for (const std::string_view key : kKeys) {
+    const std::optional<std::string_view> rest = after(line.text, key);
+    if (!rest || rest->find_first_not_of(' ') == std::string_view::npos) continue;  // cut off
+    if (number_after(line.text, key) || number_after(line.text, std::string(key) + " -")) continue;
+    line.reading.unreadable.push_back(line.number);
+    return;
+  }
+}
+
+}  // namespace
+
 LogReading read_log(std::string_view text) {
   constexpr std::size_t kMostNumbers = 400;  // a start-up of 64 ranks prints fewer
   LogReading reading;
@@ -86,6 +110,7 @@ LogReading read_log(std::string_view text) {
     read_sglang_line(line);
     read_tensorrt_line(line);
     read_llama_line(line);
+    note_unreadable(line);
   }
   reading.cut = !text.empty();
   finish_llama_log(reading);

@@ -78,6 +78,7 @@ struct LogReading {
   bool cut = false;  ///< the log is longer than what was read
   std::vector<LogNumber> numbers;
   std::vector<LogFailure> failures;
+  std::vector<int> unreadable;  ///< lines where something else stands in place of a number
   [[nodiscard]] bool empty() const noexcept { return numbers.empty() && failures.empty(); }
 };
 

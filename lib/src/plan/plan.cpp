@@ -123,7 +123,7 @@ MemoryPlan plan_memory(const ModelConfig& model, const PlanRequest& asked) {
   plan.replicas = request.layout.dp;
   plan.sequences = times(plan.sequences_per_replica, plan.replicas);
   plan.at_once = times(run_at_once(request, plan.sequences_per_replica), plan.replicas);
-  plan.longest_context = longest_of(inputs, pools, longest_asked(model, request));
+  plan.longest_context = longest_of(inputs, stages, longest_asked(model, request));
   for (Stage& stage : stages) {
     stage.plan.pools = stage.pools.pools;
     stage.plan.fluid = stage.pools.fluid;

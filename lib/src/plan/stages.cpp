@@ -135,16 +135,17 @@ std::vector<Stage> plan_stages(const ModelConfig& model, const PlanRequest& requ
 }
 
 std::size_t limiting_stage(const std::vector<Stage>& stages) {
-  std::size_t limiting = 0;
-  for (std::size_t i = 1; i < stages.size(); ++i) {
-    const PoolSet& a = stages[i].pools;
-    const PoolSet& b = stages[limiting].pools;
-    const bool fewer = a.fluid || a.pools.empty() || b.pools.empty()
-                           ? stages[i].plan.sequences < stages[limiting].plan.sequences
-                           : a.pools.front().blocks < b.pools.front().blocks;
-    if (fewer) limiting = i;
-  }
-  return limiting;
+  const auto fewer = [](const Stage& a, const Stage& b) {
+    if (a.plan.sequences != b.plan.sequences) return a.plan.sequences < b.plan.sequences;
+    const bool fixed = !a.pools.fluid && !a.pools.pools.empty() && !b.pools.pools.empty();
+    return fixed && a.pools.pools.front().blocks < b.pools.pools.front().blocks;
+  };
+  return static_cast<std::size_t>(std::ranges::min_element(stages, fewer) - stages.begin());
+}
+
+std::int64_t longest_of(const PoolInputs& inputs, const std::vector<Stage>& stages, std::int64_t limit) {
+  for (const Stage& stage : stages) limit = longest_of(inputs, stage.pools, limit);
+  return limit;
 }
 
 }  // namespace mla::capacity

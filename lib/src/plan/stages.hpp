@@ -28,7 +28,12 @@ enum class Words : bool { kNone, kAll };  ///< whether weights and runtime come 
 [[nodiscard]] std::vector<Stage> plan_stages(const ModelConfig& model, const PlanRequest& request,
                                              const PoolInputs& inputs, Words words = Words::kAll);
 
-/// Index of the stage with the fewest blocks (fluid pools: sequences): it decides for all.
+/// Index of the stage that holds the fewest sequences over all its pools (of equal ones: the one with the fewest
+/// blocks). It decides, as every sequence needs every stage.
 [[nodiscard]] std::size_t limiting_stage(const std::vector<Stage>& stages);
+
+/// Longest single sequence that all stages hold, at most `limit` tokens.
+[[nodiscard]] std::int64_t longest_of(const PoolInputs& inputs, const std::vector<Stage>& stages,
+                                      std::int64_t limit);
 
 }  // namespace mla::capacity

@@ -42,6 +42,24 @@ std::string ticks_at(const std::set<double>& values) {
   return fmt::format("set xtics ({})\n", ticks);
 }
 
+struct Legend {
+  int columns = 1, lines = 0;
+};
+
+/// Two columns of names below a panel, one where they are too long to stand side by side.
+Legend legend_of(const LinePanel& panel) {
+  constexpr std::size_t kHalfPanel = 24;
+  Legend legend{.columns = 2};
+  int names = 0;
+  for (const Series& series : panel.series) {
+    if (series.points.empty()) continue;
+    ++names;
+    if (series.name.size() > kHalfPanel) legend.columns = 1;
+  }
+  legend.lines = (names + legend.columns - 1) / legend.columns;
+  return legend;
+}
+
 std::string draw(const BarPanel& panel, int& block) {
   constexpr std::size_t kLevelNames = 3;  // more names than this are written slanting
   constexpr std::size_t kSlantNames = 8;  // and more than this steeply
@@ -103,9 +121,9 @@ std::string draw(const LinePanel& panel, int& block) {
   out += powers ? std::string("set logscale x 2\nset xrange [*:*]\n") : axis_lines('x', xs);
   out += axis_lines('y', ys);
   out += ticks_at(values);
-  out += fmt::format("set format y '%.1s%c'\nset bmargin {}\nset rmargin 4\n",
-                     5 + (panel.series.size() + 1) / 2);
-  out += "set key outside below maxcols 2 samplen 2 width 1\n";
+  const Legend legend = legend_of(panel);
+  out += fmt::format("set format y '%.1s%c'\nset bmargin {}\nset rmargin 4\n", 5 + legend.lines);
+  out += fmt::format("set key outside below maxcols {} samplen 2 width 1\n", legend.columns);
   if (powers) out += fmt::format("set xrange [{}:{}]\n", xs.low, xs.high * kRoomForTick);
   out += fmt::format("set xlabel {}\nset ylabel {}\nset title {}\n", gnuplot_quoted(panel.x_title),
                      gnuplot_quoted(panel.y_title), gnuplot_quoted(panel.title));
@@ -140,7 +158,12 @@ std::string figure_script(const Figure& figure, Picture picture) {
   if (drawn.empty()) throw Error(ErrorCode::kInvalidArgument, "there is nothing to draw: no number is known");
   const int columns = drawn.size() > 1 ? 2 : 1;
   const int rows = (static_cast<int>(drawn.size()) + columns - 1) / columns;
-  std::string out = terminal_line(picture, std::max(columns, wide(figure) ? 2 : 1), rows) + style_lines();
+  int legend = 0;
+  for (const auto* panel : drawn) {
+    if (const auto* lines = std::get_if<LinePanel>(panel)) legend = std::max(legend, legend_of(*lines).lines);
+  }
+  std::string out =
+      terminal_line(picture, std::max(columns, wide(figure) ? 2 : 1), rows, legend) + style_lines();
   out += fmt::format("set multiplot layout {},{}\n", rows, columns);
   int block = 0;
   for (const auto* panel : drawn) {

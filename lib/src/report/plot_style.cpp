@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 namespace mla::report {
@@ -16,9 +17,11 @@ constexpr std::array<const char*, 8> kColors{"#0072B2", "#D55E00", "#009E73", "#
 
 }  // namespace
 
-std::string terminal_line(Picture picture, int columns, int rows) {
+std::string terminal_line(Picture picture, int columns, int rows, int legend) {
+  constexpr int kRoomForLegend = 4;  // lines of it that a panel has room for anyway
+  constexpr int kLine = 18;
   const int width = columns * kPanelWidth;
-  const int height = rows * kPanelHeight;
+  const int height = rows * (kPanelHeight + kLine * std::max(0, legend - kRoomForLegend));
   if (picture == Picture::kPng) {
     return fmt::format("set terminal pngcairo size {},{} noenhanced font 'sans,11'\n", width, height);
   }

@@ -26,8 +26,8 @@ struct Span {
   [[nodiscard]] bool logarithmic() const { return low > 0 && high / low >= 20; }
 };
 
-/// "set terminal ..." for a picture of that many panels.
-[[nodiscard]] std::string terminal_line(Picture picture, int columns, int rows);
+/// "set terminal ..." for a picture of that many panels, with room for a legend of so many lines below each.
+[[nodiscard]] std::string terminal_line(Picture picture, int columns, int rows, int legend = 0);
 /// Border, grid, key and colours that are told apart with any colour vision.
 [[nodiscard]] std::string style_lines();
 /// "set logscale x" with ticks at powers of two where these are the values people choose.
