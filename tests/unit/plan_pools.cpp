@@ -6,6 +6,7 @@
 #include <string>
 
 #include "mla/capacity.hpp"
+#include "plan/format_rules.hpp"
 #include "plan_models.hpp"
 
 namespace mla::capacity {
@@ -66,6 +67,7 @@ TEST(PlanPools, WhatAPipelineHoldsIsTheLeastOfItsStages) {
         for (const std::int64_t context : {1024, 8192, 65536}) {
           PlanRequest request = logged_budget(engine, gib(30), context);
           request.layout = {.pp = pp};
+          if (only_fp8_entries(model, request.engine)) request.cache = find_kv_format("fp8");
           const MemoryPlan plan = plan_memory(model, request);
           std::int64_t least = plan.stages.front().sequences;
           for (const StagePlan& stage : plan.stages) least = std::min(least, stage.sequences);
