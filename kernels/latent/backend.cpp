@@ -44,14 +44,18 @@ bool suits_large(const AttentionShape& shape) {
   return shape.dims.kv_lora_rank == 512 && shape.dims.qk_rope_head_dim == 64 && shape.block_size % 16 == 0;
 }
 
+/// Rows of a tile where the bits are to be the same in any batch: by the heads alone.
+std::int64_t invariant_rows(const AttentionShape& shape) {
+  return shape.dims.num_heads > 16 ? 32 : 16;
+}
+
 const latent::Variant& find_variant(std::span<const latent::Variant> variants, const AttentionShape& shape,
                                     std::int64_t num_sms, bool invariant) {
   // For the same bits in any batch the choice depends on nothing that the batch has a part in.
   const std::vector<std::int64_t> keys = latent::keys_of(shape);
   const std::int64_t rows = latent::most_rows(shape);
   const bool large = !invariant && suits_large(shape) && latent::prefers_large(keys, rows, num_sms);
-  const std::int64_t small_rows =
-      invariant ? (shape.dims.num_heads > 16 ? 32 : 16) : latent::small_rows(keys, rows);
+  const std::int64_t small_rows = invariant ? invariant_rows(shape) : latent::small_rows(keys, rows);
   const auto fits = [&](const latent::Variant& v) {
     return v.latent == shape.dims.kv_lora_rank && v.dtype == element_of(shape.cache) &&
            (v.family == latent::Family::kLarge) == large &&
@@ -249,7 +253,7 @@ class LatentBackend final : public Backend {
                       "space are products whose order depends on the batch",
                       kName));
     }
-    const std::int64_t tile = shape.dims.num_heads > 16 ? 32 : 16;
+    const std::int64_t tile = invariant_rows(shape);
     const std::int64_t units = std::ssize(shape.batch) * ((latent::most_rows(shape) + tile - 1) / tile);
     if (units > latent::kCountersPerPlan) {
       throw Error(ErrorCode::kUnsupported,

@@ -5,6 +5,7 @@
 #include <bit>
 #include <numeric>
 
+#include "common/visible_keys.hpp"
 #include "latent/table.hpp"
 
 namespace mla::kernels::latent {
@@ -55,13 +56,7 @@ std::int64_t most_rows(const AttentionShape& shape) {
 
 std::vector<std::int64_t> keys_of(const AttentionShape& shape) {
   std::vector<std::int64_t> keys;
-  for (const Request& r : shape.batch) {
-    std::int64_t seen = r.kv_len;
-    if (shape.mask.window) {
-      seen = std::min<std::int64_t>(seen, std::int64_t{*shape.mask.window} + r.q_len - 1 + shape.mask.sink);
-    }
-    keys.push_back(std::max<std::int64_t>(1, seen));
-  }
+  for (const Request& r : shape.batch) keys.push_back(std::max<std::int64_t>(1, visible_keys(shape, r)));
   return keys;
 }
 

@@ -13,12 +13,6 @@ __device__ __forceinline__ std::uint32_t cluster_rank() {
   return rank;
 }
 
-/// barrier.cluster.arrive.release: all threads of the warp together; what they wrote is visible after the
-/// cluster_wait of the others.
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-}
-
 /// barrier.cluster.arrive.relaxed: says "I am here" and promises nothing about memory.
 __device__ __forceinline__ void cluster_arrive_relaxed() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");

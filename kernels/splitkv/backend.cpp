@@ -12,6 +12,7 @@
 #include "common/arch_table.hpp"
 #include "common/arguments.hpp"
 #include "common/check.hpp"
+#include "common/visible_keys.hpp"
 #include "expand/checks.hpp"
 #include "gemm/around.hpp"
 #include "gemm/lt.hpp"
@@ -43,12 +44,6 @@ std::int64_t most_rows(const AttentionShape& shape) {
     for (const Request& r : shape.batch) queries = std::max<std::int64_t>(queries, r.q_len);
   }
   return queries * shape.dims.num_heads;
-}
-
-/// Keys that a request's queries may see between them, at most.
-std::int64_t visible_keys(const AttentionShape& shape, const Request& r) {
-  if (!shape.mask.window) return r.kv_len;
-  return std::min<std::int64_t>(r.kv_len, std::int64_t{*shape.mask.window} + r.q_len - 1 + shape.mask.sink);
 }
 
 struct Choice {
@@ -143,7 +138,7 @@ class SplitkvPlan final : public Plan {
     };
     for (const Request& r : shape.batch) {
       if (shape.topk == 0) {
-        add(visible_keys(shape, r));
+        add(kernels::visible_keys(shape, r));
       } else {
         for (int i = 0; i < r.q_len; ++i) add(shape.topk);
       }

@@ -18,9 +18,8 @@ bool same_bits(double a, double b) {
 }  // namespace
 
 Execution StagedProblem::run(std::int32_t num_splits, const AttentionShape* planned) {
-  PlanOptions options;
+  PlanOptions options = plan_options(problem_.get_case());
   options.num_splits = num_splits;
-  options.batch_invariant = problem_.get_case().batch_invariant;
   Execution run = execute(*subject_.backend, stage_, problem_, subject_.machine.device, options, planned);
   if (run.failed != Failure::kNone) throw RunFailure(run);
   return run;

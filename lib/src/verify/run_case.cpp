@@ -115,6 +115,13 @@ double Verdict::share() const noexcept {
   return report.budget_share;
 }
 
+PlanOptions plan_options(const Case& c) {
+  PlanOptions options;
+  options.num_splits = c.num_splits;
+  options.batch_invariant = c.batch_invariant;
+  return options;
+}
+
 Execution execute(const Backend& backend, Stage& stage, const Problem& problem, const Device& device,
                   const PlanOptions& options, const AttentionShape* planned) {
   const AttentionShape& shape = planned != nullptr ? *planned : problem.shape();
@@ -166,9 +173,7 @@ Verdict CaseRun::judge(const Backend& backend, const Machine& machine) {
   Verdict verdict;
   verdict.c = problem_.get_case();
   verdict.backend = backend.info().name;
-  PlanOptions options;
-  options.num_splits = verdict.c.num_splits;
-  options.batch_invariant = verdict.c.batch_invariant;
+  const PlanOptions options = plan_options(verdict.c);
   Execution run;
   try {
     Stage stage(problem_, *machine.memory);

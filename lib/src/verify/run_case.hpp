@@ -73,6 +73,9 @@ struct Verdict {
   [[nodiscard]] double share() const noexcept;
 };
 
+/// What a case forces of the backends.
+[[nodiscard]] PlanOptions plan_options(const Case& c);
+
 /// A case with its reference: made once, used for every backend.
 class CaseRun {
  public:
