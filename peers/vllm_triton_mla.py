@@ -43,6 +43,11 @@ class TritonPeer(TorchPeer):
             return "it takes one query token a request"
         if shape.topk > 0 or shape.window is not None:
             return "it knows no index and no window"
+        latent, rope = shape.kv_lora_rank, shape.qk_rope_head_dim
+        if latent & (latent - 1):
+            return f"a latent of {latent}: it looks for the rotary part behind the next power of two"
+        if rope and (rope < 16 or rope & (rope - 1)):
+            return f"a rotary part of {rope}: its products take 0 or a power of two of at least 16"
         if shape.num_heads == 1:
             return "one head takes another kernel, for attention with as many key heads"
         if shape.q_dtype not in ("f16", "bf16") or shape.out_dtype != shape.q_dtype or shape.cache != shape.q_dtype:

@@ -122,6 +122,17 @@ PlanOptions plan_options(const Case& c) {
   return options;
 }
 
+bool is_taken(const Backend& backend, const Case& c, const Device& device) {
+  if (!backend.supports(c.shape, device)) return false;
+  try {
+    (void)backend.plan(c.shape, device, plan_options(c));
+    return true;
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kUnsupported) return false;
+    return true;  // the case shows what is wrong
+  }
+}
+
 Execution execute(const Backend& backend, Stage& stage, const Problem& problem, const Device& device,
                   const PlanOptions& options, const AttentionShape* planned) {
   const AttentionShape& shape = planned != nullptr ? *planned : problem.shape();

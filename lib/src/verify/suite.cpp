@@ -196,9 +196,9 @@ Case CaseSource::random_case(std::uint64_t seed) const {
   }
 }
 
-std::vector<Case> CaseSource::cases_taken(const std::function<bool(const AttentionShape&)>& takes,
-                                          std::size_t wanted, std::uint64_t seed) const {
-  constexpr std::uint64_t kMostTries = 4000;
+std::vector<Case> CaseSource::cases_taken(const std::function<bool(const Case&)>& takes, std::size_t wanted,
+                                          std::uint64_t seed) const {
+  constexpr std::uint64_t kMostTries = 10'000;
   constexpr std::uint64_t kMostChanges = 3;
   const CounterRng rng(seed, 91);
   std::vector<Case> cases;
@@ -210,7 +210,11 @@ std::vector<Case> CaseSource::cases_taken(const std::function<bool(const Attenti
   for (std::uint64_t i = 0; cases.size() < wanted && i < kMostTries; ++i) {
     Row row = last;
     if (cases.empty()) {
-      for (std::size_t a = 0; a < row.size(); ++a) draw(row, a, rng, counter++);
+      // Who serves little serves what is plain, which the first level of most axes is: half of them stay there.
+      row.assign(row.size(), 0);
+      for (std::size_t a = 0; a < row.size(); ++a) {
+        if (rng.between(counter++, 0, 1) == 1) draw(row, a, rng, counter++);
+      }
     } else {
       for (std::uint64_t change = 0; change <= i % kMostChanges; ++change) {
         const std::size_t changed = axis();
@@ -218,18 +222,18 @@ std::vector<Case> CaseSource::cases_taken(const std::function<bool(const Attenti
       }
     }
     const std::optional<Case> c = affordable(row, seed + i);
-    if (!c || !takes(c->shape)) continue;
+    if (!c || !takes(*c)) continue;
     last = row;
     cases.push_back(*c);
   }
   return cases;
 }
 
-void top_up(Suite& suite, const CaseSource& source,
-            std::span<const std::function<bool(const AttentionShape&)>> takes, std::uint64_t seed) {
+void top_up(Suite& suite, const CaseSource& source, std::span<const std::function<bool(const Case&)>> takes,
+            std::uint64_t seed) {
   constexpr std::int64_t kFewest = 40;
   for (const auto& one : takes) {
-    const auto enough = std::ranges::count_if(suite.cases, [&](const Case& c) { return one(c.shape); });
+    const auto enough = std::ranges::count_if(suite.cases, one);
     if (enough >= kFewest) continue;
     for (Case& c : source.cases_taken(one, static_cast<std::size_t>(kFewest - enough), seed))
       suite.cases.push_back(std::move(c));
