@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/absorbed_types.hpp"
 #include "common/arch_table.hpp"
 #include "common/arguments.hpp"
 #include "common/check.hpp"
@@ -29,10 +30,6 @@ namespace latent = kernels::latent;
 
 constexpr const char* kName = "cuda-latent";
 constexpr std::int64_t kSharedBytes = 227 * 1024;
-
-DType element_of(CacheFormat format) {
-  return format == CacheFormat::kF16 || format == CacheFormat::kF16Split ? DType::kF16 : DType::kBF16;
-}
 
 bool is_16_bit(CacheFormat format) {
   return format == CacheFormat::kBF16 || format == CacheFormat::kF16 || format == CacheFormat::kBF16Split ||
@@ -57,7 +54,7 @@ const latent::Variant& find_variant(std::span<const latent::Variant> variants, c
   const bool large = !invariant && suits_large(shape) && latent::prefers_large(keys, rows, num_sms);
   const std::int64_t small_rows = invariant ? invariant_rows(shape) : latent::small_rows(keys, rows);
   const auto fits = [&](const latent::Variant& v) {
-    return v.latent == shape.dims.kv_lora_rank && v.dtype == element_of(shape.cache) &&
+    return v.latent == shape.dims.kv_lora_rank && v.dtype == kernels::element_of(shape.cache) &&
            (v.family == latent::Family::kLarge) == large &&
            v.rows == (large ? (rows > 64 ? 128 : 64) : small_rows);
   };
@@ -156,7 +153,7 @@ class LatentBackend final : public Backend {
 
   [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override {
     RoundingProfile profile;
-    profile.probabilities = element_of(shape.cache);
+    profile.probabilities = kernels::element_of(shape.cache);
     if (shape.space == QuerySpace::kHead) profile.absorbed_query = profile.latent_output = shape.q_dtype;
     return profile;
   }
@@ -267,19 +264,7 @@ class LatentBackend final : public Backend {
     if (!is_16_bit(shape.cache)) {
       return Support::no(fmt::format("the cache has 16-bit rows, not {}", name_of(shape.cache)));
     }
-    if (shape.q_dtype != element_of(shape.cache)) {
-      return Support::no(fmt::format("queries for a cache of {} are {}, not {}", name_of(shape.cache),
-                                     name_of(element_of(shape.cache)), name_of(shape.q_dtype)));
-    }
-    if (shape.out_dtype != DType::kBF16 && shape.out_dtype != DType::kF16 && shape.out_dtype != DType::kF32) {
-      return Support::no(fmt::format("outputs are bf16, f16 or f32, not {}", name_of(shape.out_dtype)));
-    }
-    if (shape.space == QuerySpace::kHead && shape.out_dtype != shape.q_dtype &&
-        shape.out_dtype != DType::kF32) {
-      return Support::no(fmt::format("outputs behind W_UV are of the query's type, {}, or f32, not {}",
-                                     name_of(shape.q_dtype), name_of(shape.out_dtype)));
-    }
-    return Support::yes();
+    return kernels::check_absorbed_types(shape);
   }
 };
 
