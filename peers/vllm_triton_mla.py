@@ -4,6 +4,7 @@
 
 import importlib
 import inspect
+import math
 
 from mla_peer import Skip, need, serve
 from mla_torch import TorchPeer
@@ -82,10 +83,13 @@ class TritonPeer(TorchPeer):
         return s["o"], s["lse"] if has_lse else None
 
     def as_asked(self, s, out, lse):
+        empty = s["lengths"] == 0  # 0 / 0 there: an engine does not look at such rows
+        out = out.masked_fill(empty[:, None, None], 0)
         if s["want_lse"] is None:
             return out, None
         # Older versions return no LSE; that of each part stands behind its partial output.
-        return out, self.torch.logsumexp(s["partials"][..., -1], dim=-1) if lse is None else lse
+        lse = self.torch.logsumexp(s["partials"][..., -1], dim=-1) if lse is None else lse
+        return out, lse.masked_fill(empty[:, None], -math.inf)
 
 
 if __name__ == "__main__":
