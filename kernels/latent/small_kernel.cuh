@@ -53,6 +53,10 @@ __device__ __forceinline__ void initialise(const Shared<Config>& shared) {
   }
   ptx::mbarrier_init(shared.posted_full(), 1);
   ptx::mbarrier_init(shared.posted_empty(), kMathWarps);
+  if constexpr (Config::kWide) {
+    for (std::uint32_t i = 0; i < 2; ++i) ptx::mbarrier_init(shared.queries_full(i), kLoadThreads);
+    ptx::mbarrier_init(shared.weights_free(), kMathWarps);
+  }
   ptx::mbarrier_init_fence();
 }
 

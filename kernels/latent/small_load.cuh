@@ -12,11 +12,11 @@
 
 namespace mla::MLA_ARCH_NS::latent {
 
-/// Starts the copies of a row group's queries to a slot of the ring and counts them there, by kLoadThreads
-/// threads: eight a row and box. Rows and rotary channels that do not exist are zeros.
+/// Starts the copies of a row group's queries and counts them, by kLoadThreads threads: eight a row and box.
+/// Rows and rotary channels that do not exist are zeros. `place`: a slot of the ring, or a buffer.
 template <class Config>
 __device__ __forceinline__ void load_queries(const Params& p, const Shared<Config>& shared,
-                                             const Lengths& rows, std::uint32_t slot, std::uint32_t thread) {
+                                             const Lengths& rows, std::uint32_t place, std::uint32_t thread) {
   constexpr std::uint32_t kRowsAtOnce = kLoadThreads / 8;
   const kernels::AttentionParams& a = p.attention;
   const std::uint32_t chunk = thread % 8;
@@ -32,14 +32,14 @@ __device__ __forceinline__ void load_queries(const Params& p, const Shared<Confi
     const auto* from = static_cast<const typename Config::T*>(a.q.data) + token * a.q.stride_token +
                        head * a.q.stride_head + chunk * 8;
     if (!there) from = static_cast<const typename Config::T*>(a.q.data);
-    const std::uint32_t to = shared.at(Config::kRingAt) + slot * Config::kSlotBytes + in_box(r, chunk);
+    const std::uint32_t to = shared.queries(place) + in_box(r, chunk);
 #pragma unroll
     for (int box = 0; box < Config::kBoxes; ++box) {
       const int bytes = !there ? 0 : box < Config::kLatentBoxes ? kLane : rope_bytes;
       ptx::cp_async_16(to + box * Config::kQueryBox, bytes > 0 ? from + box * 64 : from, bytes);
     }
   }
-  ptx::mbarrier_arrive_cp_async(shared.full(slot));
+  ptx::mbarrier_arrive_cp_async(shared.queries_full(place));
 }
 
 /// One thread's side. Each load warp fetches one group of eight entries a unit: eight lanes a row, a line of
@@ -50,9 +50,9 @@ class Loader {
  public:
   __device__ __forceinline__ Loader(const Params& p, const Shared<Config>& shared)
       : walk_(Config::kRows), warp_(threadIdx.x / 32 - kMathWarps), lane_(threadIdx.x % 32) {
-    const std::uint32_t row = warp_ * kGroup + lane_ / 8;
-    to_[0] = shared.at(Config::kRingAt) + in_box(row, lane_ % 8);
-    to_[1] = shared.at(Config::kRingAt) + in_box(row + 4, lane_ % 8);
+    const std::uint32_t group = shared.at(Config::kRingAt) + warp_ * Config::kGroupPitch;
+    to_[0] = group + in_box(lane_ / 8, lane_ % 8);
+    to_[1] = group + in_box(lane_ / 8 + 4, lane_ % 8);
     rope_bytes_ = lane_ % 8 * 8 < p.attention.rope ? kLane : 0;
   }
 
@@ -86,10 +86,9 @@ class Loader {
     if (!foreseen_) look_up(p, piece_, 0);
     for (;;) {
       if (pieces_ > 0 || p.per_request == 0) {
-        const std::uint32_t slot = free_slot(shared);
-        load_queries(p, shared, piece_.rows, slot, threadIdx.x - kMathThreads);
+        load_queries(p, shared, piece_.rows, free_place(shared), threadIdx.x - kMathThreads);
       }
-      ++loaded_;
+      if constexpr (!Config::kWide) ++loaded_;
       load(p, shared, piece_);
       if (piece_.last) return;
       walk_.next(p, piece_);
@@ -127,6 +126,14 @@ class Loader {
       ptx::mbarrier_wait(shared.empty(slot), (loaded_ / Config::kSlots - 1) & 1);
     }
     return slot;
+  }
+
+  /// Where this piece's queries may go.
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t free_place(const Shared<Config>& shared) const {
+    if constexpr (!Config::kWide) return free_slot(shared);
+    // Who has taken the last piece is done with the one before it.
+    if (pieces_ >= 2) ptx::mbarrier_wait(shared.posted_empty(), (pieces_ - 1) & 1);
+    return pieces_ & 1;
   }
 
   /// Where the block table tells of this lane's row of units 4 batch .. 4 batch + 3, and offset_. Null beyond
@@ -187,13 +194,13 @@ class Loader {
     const int bytes = there ? kLane : 0;
 #pragma unroll
     for (int box = 0; box < Config::kLatentBoxes; ++box) {
-      ptx::cp_async_16(to + box * Config::kUnitBox, latent + box * 128, bytes);
+      ptx::cp_async_16(to + box * Config::kBoxPitch, latent + box * 128, bytes);
     }
     const int rope_bytes = there ? rope_bytes_ : 0;
     const std::byte* const rope = cache.rope +
                                   std::uint64_t{static_cast<std::uint32_t>(block)} * p.rope_block +
                                   (static_cast<std::uint32_t>(offset) * p.rope_row + column);
-    ptx::cp_async_16(to + Config::kLatentBoxes * Config::kUnitBox, rope_bytes > 0 ? rope : cache.latent,
+    ptx::cp_async_16(to + Config::kLatentBoxes * Config::kBoxPitch, rope_bytes > 0 ? rope : cache.latent,
                      rope_bytes);
   }
 

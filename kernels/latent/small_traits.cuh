@@ -14,7 +14,6 @@ inline constexpr int kMathThreads = kMathWarps * 32;
 inline constexpr int kLoadWarps = 4;
 inline constexpr int kLoadThreads = kLoadWarps * 32;
 inline constexpr int kUnit = kLoadWarps * kGroup;  // entries of a slot of the ring: one group a load warp
-inline constexpr int kQuarters = 4;                // of the channels of a score, added up in shared memory
 inline constexpr int kLane = 16;                   // bytes that a copy or a row of ldmatrix moves
 
 /// 16-bit rows lie in boxes of 64 channels: 128 bytes a row, whose 16-byte chunks are exclusive-ored with the
@@ -23,39 +22,50 @@ __device__ __forceinline__ constexpr std::uint32_t in_box(std::uint32_t row, std
   return row * 128 + ((chunk ^ (row & 7)) << 4);
 }
 
-/// kRows_: of a row group, 16 or 32: one or two tiles of mma.
+/// kRows_: of a row group. 16: warps multiply (small_narrow.cuh). 32: warpgroups do (small_wide.cuh).
 template <class Element, int kLatent_, int kRows_>
 struct Small {
   using T = Element;
   static constexpr int kLatent = kLatent_;
   static constexpr int kRows = kRows_;
-  static constexpr int kRowTiles = kRows / 16;
+  static constexpr bool kWide = kRows == 32;
+  static_assert(kWide || kRows == 16);
   static constexpr int kLatentBoxes = kLatent / 64;
-  static constexpr int kBoxes = kLatentBoxes + 1;          // the last holds the rotary channels and zeros
-  static constexpr int kSteps = kBoxes * 4 / kQuarters;    // k-steps of 16 channels of a quarter
-  static constexpr int kWarpWidth = kLatent / kMathWarps;  // output channels of a math warp
-  static constexpr int kWarpTiles = kWarpWidth / 8;        // output tiles of 8 channels of a math warp
-  static constexpr int kMostUnits = kRows == 16 ? 3 : 2;   // of a pass
+  static constexpr int kBoxes = kLatentBoxes + 1;  // the last holds the rotary channels and zeros
 
-  static constexpr int kSlots = 5;
+  static constexpr int kSlots = kWide ? 4 : 5;
   static constexpr int kQueryBox = kRows * 128;
-  static constexpr int kUnitBox = kUnit * 128;
-  static constexpr int kSlotBytes = kBoxes * kUnitBox;
+  static constexpr int kQueryBytes = kBoxes * kQueryBox;
+  static constexpr int kSlotBytes = kBoxes * kUnit * 128;
+  // Of a slot: boxes one after the other, or, for products of a warpgroup, groups of eight entries, so that
+  // those of two slots side by side are equally far apart.
+  static constexpr int kBoxPitch = kWide ? kGroup * 128 : kUnit * 128;
+  static constexpr int kGroupPitch = kWide ? kBoxes * kBoxPitch : kGroup * 128;
+
+  // Narrow.
+  static constexpr int kQuarters = 4;                               // of the channels of a score
+  static constexpr int kMostUnits = kWide ? 2 : 3;                  // of a pass
   static constexpr int kScorePitch = kMostUnits * kUnit + 8;        // floats
   static constexpr int kWeightPitch = kMostUnits * kUnit * 2 + 16;  // bytes, an odd number of chunks
+  // Wide.
+  static constexpr int kHalfBytes = 4096;  // of the scores of 64 entries: one warpgroup's rows
 
   static constexpr int kRingAt = 0;
-  static constexpr int kScoresAt = kRingAt + kSlots * kSlotBytes;
-  static constexpr int kWeightsAt = kScoresAt + kQuarters * kRows * kScorePitch * 4;
-  static constexpr int kShrinkAt = kWeightsAt + kRows * kWeightPitch;
+  /// Of queries. Wide: two buffers, for this piece and the next. Narrow: slots of the ring.
+  static constexpr int kQueriesAt = kRingAt + kSlots * kSlotBytes;
+  static constexpr int kScoresAt = kQueriesAt + (kWide ? 2 * kQueryBytes : 0);
+  static constexpr int kWeightsAt =
+      kScoresAt + (kWide ? 0 : kQuarters * kRows * kScorePitch * 4);  // wide: where the scores were
+  static constexpr int kMaximaAt = kWeightsAt + (kWide ? 2 * kHalfBytes : kRows * kWeightPitch);
+  static constexpr int kShrinkAt = kMaximaAt + (kWide ? kMathWarps * 16 * 4 : 0);
   static constexpr int kSumsAt = kShrinkAt + kRows * 4;  // (m, l) of the piece's rows
   static constexpr int kBarriersAt = kSumsAt + kRows * 8;
-  static constexpr int kBarriers = 2 * kSlots + 2;
+  static constexpr int kBarriers = 2 * kSlots + 2 + (kWide ? 3 : 0);
   static constexpr int kPiecesAt = kBarriersAt + (kBarriers + 1) / 2 * 16;
   static constexpr int kTodoAt = kPiecesAt + 2 * 128;
   static constexpr int kLengthsAt = kTodoAt + 32;
   static constexpr int kBytes = kLengthsAt + 16;
-  static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && kBoxes * kQueryBox <= kSlotBytes);
+  static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && (kWide || kQueryBytes <= kSlotBytes));
 };
 
 /// A piece as the load warps hand it to the math warps.
@@ -94,9 +104,20 @@ struct Shared {
     return at(Config::kBarriersAt) + 8 * i;
   }
   __device__ __forceinline__ std::uint32_t empty(std::uint32_t i) const { return full(Config::kSlots + i); }
-  /// A piece is posted; its queries are in registers.
+  /// A piece is posted; it is taken: narrow, its queries are in registers; wide, the one before is done.
   __device__ __forceinline__ std::uint32_t posted_full() const { return full(2 * Config::kSlots); }
   __device__ __forceinline__ std::uint32_t posted_empty() const { return full(2 * Config::kSlots + 1); }
+
+  /// Queries number i: a slot of the ring, or a buffer of their own.
+  __device__ __forceinline__ std::uint32_t queries(std::uint32_t i) const {
+    return Config::kWide ? at(Config::kQueriesAt) + i * Config::kQueryBytes
+                         : at(Config::kRingAt) + i * Config::kSlotBytes;
+  }
+  __device__ __forceinline__ std::uint32_t queries_full(std::uint32_t i) const {
+    return full(Config::kWide ? 2 * Config::kSlots + 2 + i : i);
+  }
+  /// Wide: the weights of a pass have been multiplied.
+  __device__ __forceinline__ std::uint32_t weights_free() const { return full(2 * Config::kSlots + 4); }
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent
