@@ -101,6 +101,10 @@ class Loader {
   static __device__ __forceinline__ std::int32_t entries_of(const Piece& piece) {
     return min(piece.rows.runs.count, piece.end * kGroup);
   }
+  static __device__ __forceinline__ std::int32_t units_of(const Params& p, const Piece& piece) {
+    constexpr int kPassGroups = kLoadWarps * Config::kPassUnits;
+    return (piece.groups(p) + kPassGroups - 1) / kPassGroups * Config::kPassUnits;
+  }
 
   /// Tells the math warps of a piece.
   __device__ __forceinline__ void post(const Params& p, const Shared<Config>& shared, const Piece& piece,
@@ -109,7 +113,7 @@ class Loader {
     if (threadIdx.x == kMathThreads) {
       PostedPiece& to = shared.posted(pieces_);
       to.piece = piece;
-      to.units = (piece.groups(p) + kLoadWarps - 1) / kLoadWarps;
+      to.units = units_of(p, piece);
       to.entries = entries_of(piece);
       to.shift = piece.rows.runs.second_begin - piece.rows.runs.first_end;
       to.any = any;
@@ -160,7 +164,7 @@ class Loader {
 
   /// The piece's cache rows. It is posted behind the first unit, which is more urgent.
   __device__ __forceinline__ void load(const Params& p, const Shared<Config>& shared, const Piece& piece) {
-    const std::int32_t units = (piece.groups(p) + kLoadWarps - 1) / kLoadWarps;
+    const std::int32_t units = units_of(p, piece);
     const std::int32_t entries = entries_of(piece);
     for (std::int32_t unit = 0; unit < units; ++unit, ++loaded_) {
       const int from_lane = (unit & 3) * 8 + static_cast<int>(lane_ / 8);

@@ -42,9 +42,12 @@ struct Small {
   static constexpr int kBoxPitch = kWide ? kGroup * 128 : kUnit * 128;
   static constexpr int kGroupPitch = kWide ? kBoxes * kBoxPitch : kGroup * 128;
 
+  /// A piece's units are made up to passes of so many.
+  static constexpr int kPassUnits = kWide ? 2 : 1;
+
   // Narrow.
   static constexpr int kQuarters = 4;                               // of the channels of a score
-  static constexpr int kMostUnits = kWide ? 2 : 3;                  // of a pass
+  static constexpr int kMostUnits = 3;                              // of a pass
   static constexpr int kScorePitch = kMostUnits * kUnit + 8;        // floats
   static constexpr int kWeightPitch = kMostUnits * kUnit * 2 + 16;  // bytes, an odd number of chunks
   // Wide.

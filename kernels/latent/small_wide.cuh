@@ -2,7 +2,7 @@
 // Math warps of the small-work kernel for tiles of 32 rows: products of two warpgroups (wgmma m64n32k16) with
 // keys or channels on the tensor cores' 64 rows and the tile's rows on their columns, so that none is padding.
 //
-//   pass     one or two units: 64 entries
+//   pass     two units side by side in the ring: 64 entries, of which those behind the last are zeros
 //   scores   S^T = K Q^T: warpgroup h sums over half h of the channels, for all rows; it gets the other's sums
 //            of rows 16 h .. 16 h + 15 through shared memory
 //   softmax  of its 16 rows
@@ -28,6 +28,8 @@ template <class Config>
 class WideMath {
   using T = typename Config::T;
   static constexpr int kHalfBoxes = Config::kLatentBoxes / 2;
+  static constexpr int kPassUnits = Config::kPassUnits;
+  static_assert(Config::kSlots % kPassUnits == 0 && kPassUnits * kUnit == 64);
 
  public:
   // What a thread has of the output, for the merge: fours of channels 2 i, 2 i + 1, 2 i + 8, 2 i + 9 of a row.
@@ -59,17 +61,14 @@ class WideMath {
     ++pieces_;
 
     const std::int32_t units = posted.units;
-    for (std::int32_t unit = 0; unit < units;) {
-      // Units side by side in the ring are one tile.
-      const bool two = unit + 1 < units && slot_ + 1 < Config::kSlots;
-      scores(shared, buffer, two);
-      weigh(p, shared, posted, unit, two ? 2 * kUnit : kUnit);
+    for (std::int32_t unit = 0; unit < units; unit += kPassUnits) {
+      scores(shared, buffer);
+      weigh(p, shared, posted, unit);
       if (unit > 0) rescale(shared);
-      if (unshared) clear_unshared(p, shared, posted, unit, two ? 2 * kUnit : kUnit);
-      values(shared, two);
-      unit += two ? 2 : 1;
-      slot_ += two ? 2 : 1;
-      if (slot_ >= Config::kSlots) {
+      if (unshared) clear_unshared(p, shared, posted, unit);
+      values(shared);
+      slot_ += kPassUnits;
+      if (slot_ == Config::kSlots) {
         slot_ = 0;
         parity_ ^= 1;
       }
@@ -130,8 +129,8 @@ class WideMath {
     return shared.template as<float2>(Config::kMaximaAt) + (half_ * 4 + warp) * 8 + pair * 4 + lane_ % 4;
   }
 
-  /// score_ = the sums over this warpgroup's channels. With one unit, half of the entries are not defined.
-  __device__ __forceinline__ void scores(const Shared<Config>& shared, std::uint32_t buffer, bool two) {
+  /// score_ = the sums over this warpgroup's channels.
+  __device__ __forceinline__ void scores(const Shared<Config>& shared, std::uint32_t buffer) {
     const std::uint32_t keys = shared.at(Config::kRingAt) + slot_ * Config::kSlotBytes;
     const std::uint32_t queries = shared.queries(buffer);
     const std::uint64_t a = ptx::descriptor(keys + half_ * (kHalfBoxes * Config::kBoxPitch), 16,
@@ -145,7 +144,7 @@ class WideMath {
     const std::uint64_t rotary_b = ptx::descriptor(
         queries + Config::kLatentBoxes * Config::kQueryBox + half_ * 64, 16, 1024, ptx::Swizzle::k128);
     ptx::mbarrier_wait(shared.full(slot_), parity_);
-    if (two) ptx::mbarrier_wait(shared.full(slot_ + 1), parity_);
+    ptx::mbarrier_wait(shared.full(slot_ + 1), parity_);
     ptx::fence_async_shared();  // what was copied is there for wgmma, too
     ptx::wgmma_fence();
 #pragma unroll
@@ -162,16 +161,16 @@ class WideMath {
     ptx::keep(score_);
   }
 
-  /// Weights of `count` entries, this warpgroup's rows of them; behind it all weights are there.
+  /// Weights of this warpgroup's rows; behind it all are there.
   __device__ __forceinline__ void weigh(const Params& p, const Shared<Config>& shared,
-                                        const PostedPiece& posted, std::int32_t unit, std::uint32_t count) {
+                                        const PostedPiece& posted, std::int32_t unit) {
     float x[8];  // [pair of rows][two entries][row]
     exchange(shared, x);
     const Entries entries(posted);
     std::int32_t position[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      position[i] = entry(i) < count ? entries.position(entries.at(unit, entry(i))) : Entries::kNone;
+      position[i] = entries.position(entries.at(unit, entry(i)));
     }
     float maximum[kRowsEach];
 #pragma unroll
@@ -279,9 +278,8 @@ class WideMath {
     }
   }
 
-  /// output_ += values times weights; the ring's slots are free then. One unit alone is multiplied a second
-  /// time with weights of 0: a branch around products would make the compiler wait for each of them.
-  __device__ __forceinline__ void values(const Shared<Config>& shared, bool two) {
+  /// output_ += values times weights; the ring's slots are free then.
+  __device__ __forceinline__ void values(const Shared<Config>& shared) {
     const std::uint32_t from =
         shared.at(Config::kRingAt) + slot_ * Config::kSlotBytes + half_ * (kHalfBoxes * Config::kBoxPitch);
     const std::uint64_t a = ptx::descriptor(from, 16, Config::kGroupPitch, ptx::Swizzle::k128);
@@ -291,16 +289,16 @@ class WideMath {
     for (int j = 0; j < kHalfBoxes; ++j) ptx::keep(output_[j]);
     ptx::wgmma_fence();
     multiply(a, b);
-    multiply(ptx::advance(a, two ? Config::kSlotBytes : 0), ptx::advance(b, kUnit * 2));
+    multiply(ptx::advance(a, Config::kSlotBytes), ptx::advance(b, kUnit * 2));
     ptx::wgmma_wait<1>();
-    if (two) release(shared, slot_);
+    release(shared, slot_);  // so that what comes next is on its way early
     ptx::wgmma_wait<0>();
 #pragma unroll
     for (int j = 0; j < kHalfBoxes; ++j) ptx::keep(output_[j]);
-    release(shared, two ? slot_ + 1 : slot_);
+    release(shared, slot_ + 1);
     if (lane_ == 0) ptx::mbarrier_arrive(shared.weights_free());
   }
-  /// A unit's share.
+  /// A unit's share, as a group of products.
   __device__ __forceinline__ void multiply(std::uint64_t a, std::uint64_t b) {
 #pragma unroll
     for (int k = 0; k < kUnit / 16; ++k) {
@@ -320,10 +318,9 @@ class WideMath {
 
   /// Of the channels that this warpgroup will read.
   __device__ __forceinline__ void clear_unshared(const Params& p, const Shared<Config>& shared,
-                                                 const PostedPiece& posted, std::int32_t unit,
-                                                 std::uint32_t count) const {
+                                                 const PostedPiece& posted, std::int32_t unit) const {
     const Unshared<Config> keys(p, posted);
-    if (const std::uint32_t row = threadIdx.x % 128; row < count) {
+    if (const std::uint32_t row = threadIdx.x % 128; row < kPassUnits * kUnit) {
       std::byte* const from =
           shared.base + Config::kRingAt + slot_ * Config::kSlotBytes + row / kGroup * Config::kGroupPitch;
       keys.clear(from, unit, row, half_ * kHalfBoxes * 8, kHalfBoxes * 8);
