@@ -19,7 +19,10 @@
 // docs/kernels/cuda-latent.md has the model and the measurements.
 #pragma once
 
+#include <algorithm>
+
 #include "common/check.hpp"
+#include "latent/maps.cuh"
 #include "latent/small_load.cuh"
 #include "latent/small_merge.cuh"
 
@@ -62,13 +65,13 @@ __device__ __forceinline__ void initialise(const Shared<Config>& shared) {
 
 template <class Config>
 __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
-    latent_small(const __grid_constant__ Params p) {
+    latent_small(const __grid_constant__ Params p, const __grid_constant__ CUtensorMap groups) {
   extern __shared__ __align__(1024) std::byte dynamic[];
   const Shared<Config> shared{dynamic};
   const bool loads = threadIdx.x >= kMathThreads;
   if (threadIdx.x == 0) initialise(shared);
   ptx::let_next_launch_start();
-  Loader<Config> loader(p, shared);
+  Loader<Config> loader(p, groups, shared);
   if (loads) loader.prepare(p);
   ptx::wait_for_previous_launch();
   if (loads) loader.begin(p, shared);
@@ -99,6 +102,18 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
   ptx::cp_async_wait<0>();
 }
 
+/// Groups of eight rows of a cache whose rows are whole, box after box: channels, rows, boxes, blocks.
+template <class Config>
+CUtensorMap group_map(const Params& p) {
+  const kernels::CacheParams& c = p.attention.cache;
+  return encode<4>(
+      p.attention.q.dtype, c.latent,
+      {64, static_cast<cuuint64_t>(c.block_size), Config::kBoxes,
+       static_cast<cuuint64_t>(std::max<std::int64_t>(1, c.num_blocks))},
+      {static_cast<cuuint64_t>(c.latent_row_stride), 128, static_cast<cuuint64_t>(c.latent_block_stride)},
+      {64, kGroup, Config::kBoxes, 1});
+}
+
 template <class Config>
 void launch_small(const Params& p, void* stream) {
   const dim3 grid(static_cast<unsigned>(p.clusters), static_cast<unsigned>(p.row_groups));
@@ -115,7 +130,8 @@ void launch_small(const Params& p, void* stream) {
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &attribute;
   config.numAttrs = 1;
-  if (const cudaError_t status = cudaLaunchKernelEx(&config, latent_small<Config>, p);
+  const CUtensorMap groups = p.by_groups ? group_map<Config>(p) : CUtensorMap{};
+  if (const cudaError_t status = cudaLaunchKernelEx(&config, latent_small<Config>, p, groups);
       status != cudaSuccess) {
     kernels::throw_launch_error(status, "latent_small", grid, config.blockDim, Config::kBytes);
   }

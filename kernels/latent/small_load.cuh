@@ -4,11 +4,14 @@
 // decided here alone.
 #pragma once
 
+#include <cuda.h>
+
 #include "common/paging.cuh"
 #include "latent/small_traits.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/global.cuh"
 #include "ptx/mbarrier.cuh"
+#include "ptx/tma.cuh"
 
 namespace mla::MLA_ARCH_NS::latent {
 
@@ -48,8 +51,8 @@ __device__ __forceinline__ void load_queries(const Params& p, const Shared<Confi
 template <class Config>
 class Loader {
  public:
-  __device__ __forceinline__ Loader(const Params& p, const Shared<Config>& shared)
-      : walk_(Config::kRows), warp_(threadIdx.x / 32 - kMathWarps), lane_(threadIdx.x % 32) {
+  __device__ __forceinline__ Loader(const Params& p, const CUtensorMap& groups, const Shared<Config>& shared)
+      : groups_(groups), walk_(Config::kRows), warp_(threadIdx.x / 32 - kMathWarps), lane_(threadIdx.x % 32) {
     const std::uint32_t group = shared.at(Config::kRingAt) + warp_ * Config::kGroupPitch;
     to_[0] = group + in_box(lane_ / 8, lane_ % 8);
     to_[1] = group + in_box(lane_ / 8 + 4, lane_ % 8);
@@ -59,6 +62,7 @@ class Loader {
   /// While the launch before this one still runs: asks for the lines of what is read first. The table and the
   /// lengths may yet be written; a line in the L2 is written there.
   __device__ __forceinline__ void prepare(const Params& p) {
+    if (p.by_groups && lane_ == 0) ptx::prefetch_map(&groups_);
     foreseen_ = walk_.foresee(p, piece_);
     if (!foreseen_) return;
     const kernels::AttentionParams& a = p.attention;
@@ -176,15 +180,46 @@ class Loader {
       const std::int32_t entry = piece.entry(unit * kLoadWarps + static_cast<std::int32_t>(warp_)) +
                                  static_cast<std::int32_t>(lane_ / 8);
       const std::uint32_t slot = free_slot(shared);
+      if (p.by_groups && is_whole(p, piece, unit, entries)) {
+        load_group(p, shared, slot, block[0], offset[0]);
+      } else {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const bool there = entry + half * 4 < entries;
-        load_row(p, to_[half] + slot * Config::kSlotBytes, there ? block[half] : 0, there ? offset[half] : 0,
-                 there);
+        for (int half = 0; half < 2; ++half) {
+          const bool there = entry + half * 4 < entries;
+          load_row(p, to_[half] + slot * Config::kSlotBytes, there ? block[half] : 0,
+                   there ? offset[half] : 0, there);
+        }
+        ptx::mbarrier_arrive_cp_async(shared.full(slot));
       }
-      ptx::mbarrier_arrive_cp_async(shared.full(slot));
       if (unit == 0) post(p, shared, piece, true);
     }
+  }
+
+  /// Whether this warp's eight entries of the unit are all there and side by side in one page.
+  [[nodiscard]] __device__ __forceinline__ bool is_whole(const Params& p, const Piece& piece,
+                                                         std::int32_t unit, std::int32_t entries) const {
+    const std::int32_t first = piece.entry(unit * kLoadWarps + static_cast<std::int32_t>(warp_));
+    const std::int32_t border = piece.rows.runs.first_end;
+    const std::int32_t position = piece.rows.runs.position(first);
+    const kernels::CacheParams& cache = p.attention.cache;
+    const std::int32_t offset = position - cache.by_block_size.quotient(position) * cache.block_size;
+    return first + kGroup <= entries && (first >= border || first + kGroup <= border) &&
+           offset + kGroup <= cache.block_size;
+  }
+
+  /// All of this warp's group by one copy. `block` and `offset` of lane 0 are those of its first row.
+  __device__ __forceinline__ void load_group(const Params& p, const Shared<Config>& shared,
+                                             std::uint32_t slot, std::int32_t block,
+                                             std::int32_t offset) const {
+    const std::uint32_t full = shared.full(slot);
+    if (lane_ != 0) {
+      ptx::mbarrier_arrive(full);
+      return;
+    }
+    const std::uint32_t to =
+        shared.at(Config::kRingAt) + slot * Config::kSlotBytes + warp_ * Config::kGroupPitch;
+    ptx::mbarrier_arrive_expect(full, Config::kGroupPitch);
+    ptx::tma_load(to, &groups_, full, 0, offset, 0, block, ptx::evict_first_policy());
   }
 
   /// A row of zeros if it is not there: its weight will be 0, and 0 times what memory held may be NaN.
@@ -208,6 +243,7 @@ class Loader {
                      rope_bytes);
   }
 
+  const CUtensorMap& groups_;
   Walk walk_;
   Piece piece_;
   bool foreseen_ = false;

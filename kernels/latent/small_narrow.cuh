@@ -116,11 +116,13 @@ class NarrowMath {
 #pragma unroll
     for (int k = 0; k < kBoxSteps; ++k) {
       const std::uint32_t chunk = warp_ / 2 * kSteps * 2 + k * 2 + lane / 8 % 2;
-      key_at_[k] = shared.at(Config::kRingAt) + chunk / 8 * Config::kBoxPitch + in_box(row, chunk % 8);
+      key_at_[k] = shared.at(Config::kRingAt) + row / kGroup * Config::kGroupPitch +
+                   chunk / 8 * Config::kBoxPitch + in_box(row % kGroup, chunk % 8);
     }
     // A warp's channels are of one box, two tiles a chunk pair: the others are two chunks away, exclusive-ored.
     const std::uint32_t chunk = warp_ * kWarpTiles + lane / 16;
-    value_at_ = shared.at(Config::kRingAt) + chunk / 8 * Config::kBoxPitch + in_box(lane % 16, chunk % 8);
+    value_at_ = shared.at(Config::kRingAt) + lane / 8 % 2 * Config::kGroupPitch +
+                chunk / 8 * Config::kBoxPitch + in_box(lane % 8, chunk % 8);
   }
 
   __device__ __forceinline__ void load_query(const Shared<Config>& shared) {
@@ -180,13 +182,10 @@ class NarrowMath {
     float s[kEntryTiles][kChains][4] = {};
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
-#pragma unroll
-      for (int j = 0; j < kEntryTiles; j += 2) {
-        std::uint32_t b[4];
-        ptx::ldmatrix_x4(b, key_at_[k % kBoxSteps] + ring + k / kBoxSteps * Config::kBoxPitch + j * 8 * 128);
-        ptx::mma<typename Config::T>(s[j][k % kChains], query_[k], b[0], b[1]);
-        ptx::mma<typename Config::T>(s[j + 1][k % kChains], query_[k], b[2], b[3]);
-      }
+      std::uint32_t b[4];
+      ptx::ldmatrix_x4(b, key_at_[k % kBoxSteps] + ring + k / kBoxSteps * Config::kBoxPitch);
+      ptx::mma<typename Config::T>(s[0][k % kChains], query_[k], b[0], b[1]);
+      ptx::mma<typename Config::T>(s[1][k % kChains], query_[k], b[2], b[3]);
     }
     const std::uint32_t first = warp_ % 2 * 16;
 #pragma unroll
@@ -275,7 +274,7 @@ class NarrowMath {
 #pragma unroll
       for (int j = 0; j < kWarpTiles / 2; ++j) {
         std::uint32_t b[4];
-        ptx::ldmatrix_x4_trans(b, (value_at_ ^ j << 5) + ring + k * 16 * 128);
+        ptx::ldmatrix_x4_trans(b, (value_at_ ^ j << 5) + ring + k * 2 * Config::kGroupPitch);
         ptx::mma<typename Config::T>(output_[2 * j], a, b[0], b[1]);
         ptx::mma<typename Config::T>(output_[2 * j + 1], a, b[2], b[3]);
       }

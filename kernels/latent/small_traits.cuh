@@ -37,10 +37,10 @@ struct Small {
   static constexpr int kQueryBox = kRows * 128;
   static constexpr int kQueryBytes = kBoxes * kQueryBox;
   static constexpr int kSlotBytes = kBoxes * kUnit * 128;
-  // Of a slot: boxes one after the other, or, for products of a warpgroup, groups of eight entries, so that
-  // those of two slots side by side are equally far apart.
-  static constexpr int kBoxPitch = kWide ? kGroup * 128 : kUnit * 128;
-  static constexpr int kGroupPitch = kWide ? kBoxes * kBoxPitch : kGroup * 128;
+  // Of a slot: groups of eight entries, each box after box, so that the copy engine fetches a group at once and
+  // the groups of two slots side by side are equally far apart.
+  static constexpr int kBoxPitch = kGroup * 128;
+  static constexpr int kGroupPitch = kBoxes * kBoxPitch;
 
   /// A piece's units are made up to passes of so many.
   static constexpr int kPassUnits = kWide ? 2 : 1;

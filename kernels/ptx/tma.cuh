@@ -30,6 +30,16 @@ __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, 
       : "memory");
 }
 
+/// The same for four dimensions.
+__device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
+                                         int c1, int c2, int c3, std::uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared),
+      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
+      : "memory");
+}
+
 /// The same for five dimensions.
 __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
                                          int c1, int c2, int c3, int c4, std::uint64_t policy) {
