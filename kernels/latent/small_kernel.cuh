@@ -49,10 +49,10 @@ __device__ __forceinline__ void clear_tail(const Params& p) {
 }
 
 template <class Config>
-__device__ __forceinline__ void initialise(const Shared<Config>& shared) {
+__device__ __forceinline__ void initialise(const Shared<Config>& shared, bool pairs) {
   for (std::uint32_t i = 0; i < Config::kSlots; ++i) {
     ptx::mbarrier_init(shared.full(i), kLoadThreads);
-    ptx::mbarrier_init(shared.empty(i), kMathWarps);
+    ptx::mbarrier_init(shared.empty(i), pairs ? 2 * kMathWarps : kMathWarps);
   }
   ptx::mbarrier_init(shared.posted_full(), 1);
   ptx::mbarrier_init(shared.posted_empty(), kMathWarps);
@@ -69,13 +69,16 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
   extern __shared__ __align__(1024) std::byte dynamic[];
   const Shared<Config> shared{dynamic};
   const bool loads = threadIdx.x >= kMathThreads;
-  if (threadIdx.x == 0) initialise(shared);
+  const bool pairs = Config::kWide && p.by_pairs;
+  if (threadIdx.x == 0) initialise(shared, pairs);
+  if (pairs) ptx::cluster_arrive_relaxed();  // the fence above has made the barriers known
   ptx::let_next_launch_start();
   Loader<Config> loader(p, groups, shared);
   if (loads) loader.prepare(p);
   ptx::wait_for_previous_launch();
   if (loads) loader.begin(p, shared);
   __syncthreads();
+  if (pairs) ptx::cluster_wait();
 
   if (loads) {
     loader.run(p, shared);
@@ -85,7 +88,7 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
     if (p.per_request > 0 && threadIdx.x < kLoadThreads) {
       load_queries(p, shared, shared.lengths(), 0, threadIdx.x);
     }
-    Math<Config> math;
+    Math<Config> math(p);
     Merge<Config> merge;
     bool more = true;
     for (std::uint32_t i = 0; more; ++i) {
@@ -96,6 +99,10 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
       math.run(p, shared, posted);
       merge.run(p, shared, math, posted);
     }
+  }
+  if (pairs) {  // the other CTA may still load and arrive here
+    ptx::cluster_arrive_relaxed();
+    ptx::cluster_wait();
   }
   // Nothing that this thread asked for may arrive when the shared memory is another's.
   ptx::cp_async_commit();
@@ -120,16 +127,19 @@ void launch_small(const Params& p, void* stream) {
   constexpr unsigned kThreads = kMathThreads + kLoadThreads;
   MLA_CHECK_CUDA(cudaFuncSetAttribute(latent_small<Config>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       Config::kBytes));
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = attributes[1].val.clusterDim.z = 1;
+  attributes[1].val.clusterDim.y = 2;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = Config::kBytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = Config::kWide && p.by_pairs ? 2 : 1;
   const CUtensorMap groups = p.by_groups ? group_map<Config>(p) : CUtensorMap{};
   if (const cudaError_t status = cudaLaunchKernelEx(&config, latent_small<Config>, p, groups);
       status != cudaSuccess) {

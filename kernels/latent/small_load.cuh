@@ -8,6 +8,7 @@
 
 #include "common/paging.cuh"
 #include "latent/small_traits.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
 #include "ptx/global.cuh"
 #include "ptx/mbarrier.cuh"
@@ -90,7 +91,7 @@ class Loader {
     if (!foreseen_) look_up(p, piece_, 0);
     for (;;) {
       if (pieces_ > 0 || p.per_request == 0) {
-        load_queries(p, shared, piece_.rows, free_place(shared), threadIdx.x - kMathThreads);
+        load_queries(p, shared, piece_.rows, free_place(p, shared), threadIdx.x - kMathThreads);
       }
       if constexpr (!Config::kWide) ++loaded_;
       load(p, shared, piece_);
@@ -101,6 +102,8 @@ class Loader {
   }
 
  private:
+  static constexpr std::uint16_t kPair = 3;  // both CTAs
+
   /// Entries at and behind this one are not the CTA's.
   static __device__ __forceinline__ std::int32_t entries_of(const Piece& piece) {
     return min(piece.rows.runs.count, piece.end * kGroup);
@@ -128,17 +131,24 @@ class Loader {
   }
 
   /// The ring's next slot, once it is free.
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t free_slot(const Shared<Config>& shared) const {
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t free_slot(const Params& p,
+                                                                   const Shared<Config>& shared) const {
     const std::uint32_t slot = loaded_ % Config::kSlots;
     if (loaded_ >= Config::kSlots) {
-      ptx::mbarrier_wait(shared.empty(slot), (loaded_ / Config::kSlots - 1) & 1);
+      const std::uint32_t parity = (loaded_ / Config::kSlots - 1) & 1;
+      if (Config::kWide && p.by_pairs) {
+        ptx::mbarrier_wait_cluster(shared.empty(slot), parity);
+      } else {
+        ptx::mbarrier_wait(shared.empty(slot), parity);
+      }
     }
     return slot;
   }
 
   /// Where this piece's queries may go.
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t free_place(const Shared<Config>& shared) const {
-    if constexpr (!Config::kWide) return free_slot(shared);
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t free_place(const Params& p,
+                                                                    const Shared<Config>& shared) const {
+    if constexpr (!Config::kWide) return free_slot(p, shared);
     // Who has taken the last piece is done with the one before it.
     if (pieces_ >= 2) ptx::mbarrier_wait(shared.posted_empty(), (pieces_ - 1) & 1);
     return pieces_ & 1;
@@ -179,7 +189,7 @@ class Loader {
       if ((unit & 3) == 3) look_up(p, piece, unit / 4 + 1);
       const std::int32_t entry = piece.entry(unit * kLoadWarps + static_cast<std::int32_t>(warp_)) +
                                  static_cast<std::int32_t>(lane_ / 8);
-      const std::uint32_t slot = free_slot(shared);
+      const std::uint32_t slot = free_slot(p, shared);
       if (p.by_groups && is_whole(p, piece, unit, entries)) {
         load_group(p, shared, slot, block[0], offset[0]);
       } else {
@@ -207,7 +217,7 @@ class Loader {
            offset + kGroup <= cache.block_size;
   }
 
-  /// All of this warp's group by one copy. `block` and `offset` of lane 0 are those of its first row.
+  /// All of this warp's group by one copy; of a pair of CTAs, one copies for both. `block` and `offset` of lane 0 are those of its first row.
   __device__ __forceinline__ void load_group(const Params& p, const Shared<Config>& shared,
                                              std::uint32_t slot, std::int32_t block,
                                              std::int32_t offset) const {
@@ -219,7 +229,13 @@ class Loader {
     const std::uint32_t to =
         shared.at(Config::kRingAt) + slot * Config::kSlotBytes + warp_ * Config::kGroupPitch;
     ptx::mbarrier_arrive_expect(full, Config::kGroupPitch);
-    ptx::tma_load(to, &groups_, full, 0, offset, 0, block, ptx::evict_first_policy());
+    // Who else reads these rows does so from the L2.
+    const std::uint64_t policy = p.row_groups == 1 ? ptx::evict_first_policy() : ptx::evict_normal_policy();
+    if (!Config::kWide || !p.by_pairs) {
+      ptx::tma_load(to, &groups_, full, 0, offset, 0, block, policy);
+    } else if (warp_ % 2 == blockIdx.y % 2) {
+      ptx::tma_load_multicast(to, &groups_, full, 0, offset, 0, block, kPair, policy);
+    }
   }
 
   /// A row of zeros if it is not there: its weight will be 0, and 0 times what memory held may be NaN.

@@ -27,7 +27,8 @@ class NarrowMath {
   static constexpr int kOwnRows = 2;
   static constexpr int kOwnFours = Config::kLatent / kMathWarps / 16;
 
-  __device__ __forceinline__ NarrowMath() : warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {}
+  __device__ __forceinline__ explicit NarrowMath(const Params& /*p*/)
+      : warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {}
 
   /// Takes the posted piece's queries and works through this CTA's share of it.
   __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared,

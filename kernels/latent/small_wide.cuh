@@ -16,6 +16,7 @@
 
 #include "latent/small_entries.cuh"
 #include "ptx/async_fence.cuh"
+#include "ptx/cluster.cuh"
 #include "ptx/convert.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
@@ -36,8 +37,8 @@ class WideMath {
   static constexpr int kOwnRows = 4;
   static constexpr int kOwnFours = kHalfBoxes;
 
-  __device__ __forceinline__ WideMath()
-      : half_(threadIdx.x / 128), warp_(threadIdx.x / 32 % 4), lane_(threadIdx.x % 32) {}
+  __device__ __forceinline__ explicit WideMath(const Params& p)
+      : pair_(p.by_pairs), half_(threadIdx.x / 128), warp_(threadIdx.x / 32 % 4), lane_(threadIdx.x % 32) {}
 
   /// Takes the posted piece's queries and works through this CTA's share of it.
   __device__ __forceinline__ void run(const Params& p, const Shared<Config>& shared,
@@ -313,7 +314,11 @@ class WideMath {
   }
   __device__ __forceinline__ void release(const Shared<Config>& shared, std::uint32_t slot) const {
     __syncwarp();
-    if (lane_ == 0) ptx::mbarrier_arrive(shared.empty(slot));
+    if (pair_) {
+      if (lane_ < 2) ptx::mbarrier_arrive_cluster(ptx::map_shared(shared.empty(slot), lane_));
+    } else if (lane_ == 0) {
+      ptx::mbarrier_arrive(shared.empty(slot));
+    }
   }
 
   /// Of the channels that this warpgroup will read.
@@ -373,6 +378,7 @@ class WideMath {
   float score_[16];               // [64 entries, 32 rows]
   Sight sight_[kRowsEach];
   float maximum_[kRowsEach], sum_[kRowsEach];
+  bool pair_;                         // the slots are another CTA's, too
   std::uint32_t half_, warp_, lane_;  // warpgroup, its warp, lane
   std::uint32_t slot_ = 0, parity_ = 0;
   std::uint32_t pieces_ = 0, passes_ = 0;

@@ -35,6 +35,7 @@ struct Params {
   std::int32_t slots = 0;          // results of parts that each row group has room for
   bool may_wait = false;   // small work: all CTAs fit side by side, so one may wait for others a while
   bool by_groups = false;  // small work: eight rows at a time by the copy engine, where they lie side by side
+  bool by_pairs = false;   // and row groups 2 i and 2 i + 1, which see the same keys, load them together
   // Strides of the cache in bytes, which fit 32 bits: addresses cost a few multiply-adds.
   std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
   // Workspace: results of parts of a request. A cluster may end one request and begin another: two slots.
