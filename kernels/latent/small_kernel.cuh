@@ -52,13 +52,12 @@ template <class Config>
 __device__ __forceinline__ void initialise(const Shared<Config>& shared, bool pairs) {
   for (std::uint32_t i = 0; i < Config::kSlots; ++i) {
     ptx::mbarrier_init(shared.full(i), kLoadThreads);
-    ptx::mbarrier_init(shared.empty(i), pairs ? 2 * kMathWarps : kMathWarps);
+    ptx::mbarrier_init(shared.empty(i), pairs ? 2 * kMathWarps : kMathThreads);
   }
   ptx::mbarrier_init(shared.posted_full(), 1);
-  ptx::mbarrier_init(shared.posted_empty(), kMathWarps);
+  ptx::mbarrier_init(shared.posted_empty(), kMathThreads);
   if constexpr (Config::kWide) {
     for (std::uint32_t i = 0; i < 2; ++i) ptx::mbarrier_init(shared.queries_full(i), kLoadThreads);
-    ptx::mbarrier_init(shared.weights_free(), kMathWarps);
   }
   ptx::mbarrier_init_fence();
 }

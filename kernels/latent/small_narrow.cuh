@@ -45,9 +45,9 @@ class NarrowMath {
 
     const std::int32_t units = posted.units;
     for (std::int32_t unit = 0; unit < units;) {
-      // Long passes cost less a unit. The last is of one unit: the others are behind when it arrives.
+      // Passes of three cost less a unit than of two, and those less than of one; four are two of two.
       const std::int32_t left = units - unit;
-      const std::int32_t count = left == 1 ? 1 : min(Config::kMostUnits, left - 1);
+      const std::int32_t count = left == 1 || left == 3 ? left : 2;
       if (count == 1) {
         weigh<1>(p, shared, posted, unit);
       } else if (count == 2) {
@@ -135,11 +135,8 @@ class NarrowMath {
       const std::uint32_t chunk = warp_ / 2 * kSteps * 2 + k * 2 + lane_ / 16;
       ptx::ldmatrix_x4(query_[k], from + chunk / 8 * Config::kQueryBox + in_box(row, chunk % 8));
     }
-    __syncwarp();
-    if (lane_ == 0) {
-      ptx::mbarrier_arrive(shared.empty(slot(0)));
-      ptx::mbarrier_arrive(shared.posted_empty());
-    }
+    ptx::mbarrier_arrive(shared.empty(slot(0)));
+    ptx::mbarrier_arrive(shared.posted_empty());
     take(1);
   }
 
@@ -172,8 +169,7 @@ class NarrowMath {
 #pragma unroll 1  // little code: a launch finds it cold
     for (std::uint32_t u = 0; u < kUnits; ++u) {
       values(shared, u);
-      __syncwarp();
-      if (lane_ == 0) ptx::mbarrier_arrive(shared.empty(slot(u)));
+      ptx::mbarrier_arrive(shared.empty(slot(u)));
     }
   }
 

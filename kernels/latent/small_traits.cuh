@@ -33,7 +33,7 @@ struct Small {
   static constexpr int kLatentBoxes = kLatent / 64;
   static constexpr int kBoxes = kLatentBoxes + 1;  // the last holds the rotary channels and zeros
 
-  static constexpr int kSlots = kWide ? 4 : 5;
+  static constexpr int kSlots = 4;
   static constexpr int kQueryBox = kRows * 128;
   static constexpr int kQueryBytes = kBoxes * kQueryBox;
   static constexpr int kSlotBytes = kBoxes * kUnit * 128;
@@ -50,25 +50,25 @@ struct Small {
   static constexpr int kMostUnits = 3;                              // of a pass
   static constexpr int kScorePitch = kMostUnits * kUnit + 8;        // floats
   static constexpr int kWeightPitch = kMostUnits * kUnit * 2 + 16;  // bytes, an odd number of chunks
-  // Wide.
-  static constexpr int kHalfBytes = 4096;  // of the scores of 64 entries: one warpgroup's rows
-
   static constexpr int kRingAt = 0;
   /// Of queries. Wide: two buffers, for this piece and the next. Narrow: slots of the ring.
   static constexpr int kQueriesAt = kRingAt + kSlots * kSlotBytes;
   static constexpr int kScoresAt = kQueriesAt + (kWide ? 2 * kQueryBytes : 0);
-  static constexpr int kWeightsAt =
-      kScoresAt + (kWide ? 0 : kQuarters * kRows * kScorePitch * 4);  // wide: where the scores were
-  static constexpr int kMaximaAt = kWeightsAt + (kWide ? 2 * kHalfBytes : kRows * kWeightPitch);
+  /// Wide: half the sums of 64 entries. Between pieces: what the merge adds up.
+  static constexpr int kScoreBytes =
+      kWide ? kPassUnits * kUnit * kRows * 4 : kQuarters * kRows * kScorePitch * 4;
+  static constexpr int kWeightsAt = kScoresAt + kScoreBytes;
+  static constexpr int kMaximaAt = kWeightsAt + (kWide ? 0 : kRows * kWeightPitch);
   static constexpr int kShrinkAt = kMaximaAt + (kWide ? kMathWarps * 16 * 4 : 0);
   static constexpr int kSumsAt = kShrinkAt + kRows * 4;  // (m, l) of the piece's rows
   static constexpr int kBarriersAt = kSumsAt + kRows * 8;
-  static constexpr int kBarriers = 2 * kSlots + 2 + (kWide ? 3 : 0);
+  static constexpr int kBarriers = 2 * kSlots + 2 + (kWide ? 2 : 0);
   static constexpr int kPiecesAt = kBarriersAt + (kBarriers + 1) / 2 * 16;
   static constexpr int kTodoAt = kPiecesAt + 2 * 128;
   static constexpr int kLengthsAt = kTodoAt + 32;
   static constexpr int kBytes = kLengthsAt + 16;
   static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && (kWide || kQueryBytes <= kSlotBytes));
+  static_assert(kScoreBytes >= kMathThreads * 24);
 };
 
 /// A piece as the load warps hand it to the math warps.
@@ -119,8 +119,6 @@ struct Shared {
   __device__ __forceinline__ std::uint32_t queries_full(std::uint32_t i) const {
     return full(Config::kWide ? 2 * Config::kSlots + 2 + i : i);
   }
-  /// Wide: the weights of a pass have been multiplied.
-  __device__ __forceinline__ std::uint32_t weights_free() const { return full(2 * Config::kSlots + 4); }
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent

@@ -5,14 +5,15 @@
 //   pass     two units side by side in the ring: 64 entries, of which those behind the last are zeros
 //   scores   S^T = K Q^T: warpgroup h sums over half h of the channels, for all rows; it gets the other's sums
 //            of rows 16 h .. 16 h + 15 through shared memory
-//   softmax  of its 16 rows
+//   softmax  of its 16 rows, relative to a maximum that is let be until a score lies far above it
 //   output   O^T += V^T P^T: channels h L/2 .. (h + 1) L/2 - 1 of all rows
 //
-// Weights P, where the scores were exchanged: row r has 128 bytes, its 64 entries, in a group of eight rows; the
-// groups are 2048 bytes apart, so that a warpgroup writes over what it alone has read.
+// Weights P lie where the rotary channels of the pass's second unit were, which are dead then: row r has 128
+// bytes, its 64 entries, in the group of eight rows r / 8.
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "latent/small_entries.cuh"
 #include "ptx/async_fence.cuh"
@@ -47,11 +48,13 @@ class WideMath {
 #pragma unroll
     for (int i = 0; i < kRowsEach; ++i) {
       sight_[i] = Sight(p, posted.piece.rows, first_row + static_cast<std::int32_t>(weight_row(i)));
-      maximum_[i] = -INFINITY;
+      maximum_[i] = kLowest;
       sum_[i] = 0.0F;
     }
     const bool unshared = Unshared<Config>::possible(p, posted);
-    if (lane_ == 0) ptx::mbarrier_arrive(shared.posted_empty());
+    const bool window = p.attention.causal && p.attention.window > 0;
+    seen_by_all_ = window ? 0 : min(posted.entries, Sight(p, posted.piece.rows, first_row).last + 1);
+    ptx::mbarrier_arrive(shared.posted_empty());
 #pragma unroll
     for (int j = 0; j < kHalfBoxes; ++j) {
 #pragma unroll
@@ -64,8 +67,10 @@ class WideMath {
     const std::int32_t units = posted.units;
     for (std::int32_t unit = 0; unit < units; unit += kPassUnits) {
       scores(shared, buffer);
-      weigh(p, shared, posted, unit);
-      if (unit > 0) rescale(shared);
+      float x[8];  // [pair of rows][two entries][row]
+      exchange(shared, x);
+      rate(p, posted, unit, x);
+      weigh(shared, x);
       if (unshared) clear_unshared(p, shared, posted, unit);
       values(shared);
       slot_ += kPassUnits;
@@ -84,7 +89,9 @@ class WideMath {
   __device__ __forceinline__ void each_sum(F f) const {
     if (warp_ != 0 || lane_ >= 4) return;
 #pragma unroll
-    for (int i = 0; i < kRowsEach; ++i) f(weight_row(i), make_float2(maximum_[i], sum_[i]));
+    for (int i = 0; i < kRowsEach; ++i) {
+      f(weight_row(i), make_float2(maximum_[i] == kLowest ? -INFINITY : maximum_[i], sum_[i]));
+    }
   }
   /// Rows of which this thread has a part, i < kOwnRows.
   [[nodiscard]] __device__ __forceinline__ std::uint32_t own_row(int i) const {
@@ -105,7 +112,8 @@ class WideMath {
   /// weights up to 2^8 are as exact as weights up to 1.
   static constexpr float kSlack = 8.0F;
   static constexpr int kRowsEach = 4;  // of a thread in the softmax; it has two entries of each
-  static constexpr int kWeightGroup = 2048;
+  /// A maximum that no score falls below, yet finite: rows that see nothing would otherwise compute inf - inf.
+  static constexpr float kLowest = std::numeric_limits<float>::lowest();
 
   /// A barrier among this warpgroup.
   __device__ __forceinline__ void sync_half() const {
@@ -119,6 +127,10 @@ class WideMath {
   /// Of this thread's rows in the softmax, the i-th.
   [[nodiscard]] __device__ __forceinline__ std::uint32_t weight_row(int i) const {
     return half_ * 16 + i / 2 * 8 + lane_ % 4 * 2 + i % 2;
+  }
+  /// Which of them element i of the scores is of.
+  static __device__ __forceinline__ constexpr int row_of(int i) {
+    return i / 4 * 2 + i % 2;
   }
   /// And of its entries in a pass.
   [[nodiscard]] __device__ __forceinline__ std::uint32_t entry(int i) const {
@@ -162,82 +174,8 @@ class WideMath {
     ptx::keep(score_);
   }
 
-  /// Weights of this warpgroup's rows; behind it all are there.
-  __device__ __forceinline__ void weigh(const Params& p, const Shared<Config>& shared,
-                                        const PostedPiece& posted, std::int32_t unit) {
-    float x[8];  // [pair of rows][two entries][row]
-    exchange(shared, x);
-    const Entries entries(posted);
-    std::int32_t position[2];
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      position[i] = entries.position(entries.at(unit, entry(i)));
-    }
-    float maximum[kRowsEach];
-#pragma unroll
-    for (int i = 0; i < kRowsEach; ++i) {
-      float* const of_row = x + i / 2 * 4 + i % 2;  // and 2 behind it
-      // Rounded before it is compared and subtracted: the key that set the maximum must weigh exactly 1.
-      of_row[0] = sight_[i].sees(position[0]) ? __fmul_rn(of_row[0], p.scale_log2) : -INFINITY;
-      of_row[2] = sight_[i].sees(position[1]) ? __fmul_rn(of_row[2], p.scale_log2) : -INFINITY;
-      maximum[i] = fmaxf(of_row[0], of_row[2]);
-#pragma unroll
-      for (int d = 4; d < 32; d *= 2) {
-        maximum[i] = fmaxf(maximum[i], __shfl_xor_sync(kEveryLane, maximum[i], d));
-      }
-    }
-    if (lane_ < 4) {
-      *row_pairs(shared, warp_, 0) = make_float2(maximum[0], maximum[1]);
-      *row_pairs(shared, warp_, 1) = make_float2(maximum[2], maximum[3]);
-    }
-    sync_half();
-    float shrink[kRowsEach];
-#pragma unroll
-    for (int pair = 0; pair < 2; ++pair) {
-      float2 most = *row_pairs(shared, 0, pair);
-#pragma unroll
-      for (std::uint32_t w = 1; w < 4; ++w) {
-        const float2 other = *row_pairs(shared, w, pair);
-        most = make_float2(fmaxf(most.x, other.x), fmaxf(most.y, other.y));
-      }
-      shrink[2 * pair] = raise(2 * pair, most.x);
-      shrink[2 * pair + 1] = raise(2 * pair + 1, most.y);
-      if (warp_ == 0 && lane_ < 4) {
-        *reinterpret_cast<float2*>(shared.shrink() + weight_row(2 * pair)) =
-            make_float2(shrink[2 * pair], shrink[2 * pair + 1]);
-      }
-    }
-#pragma unroll
-    for (int i = 0; i < kRowsEach; ++i) {
-      float* const of_row = x + i / 2 * 4 + i % 2;
-      const float pivot = maximum_[i] == -INFINITY ? 0.0F : maximum_[i];  // nothing seen: all weights are 0
-      of_row[0] = ptx::ex2(__fsub_rn(of_row[0], pivot));
-      of_row[2] = ptx::ex2(__fsub_rn(of_row[2], pivot));
-      sum_[i] = sum_[i] * shrink[i] + (of_row[0] + of_row[2]);
-    }
-    // Matrices of eight rows of the tile (lane / 16) and eight entries (lane / 8 % 2).
-    const std::uint32_t row = lane_ % 8;
-    const std::uint32_t chunk = warp_ * 2 + lane_ / 8 % 2;
-    const std::uint32_t to = shared.at(Config::kWeightsAt) + half_ * Config::kHalfBytes +
-                             lane_ / 16 * kWeightGroup + in_box(row, chunk);
-    ptx::stmatrix_x4_trans(to, {ptx::pack<T>(x[0], x[1]), ptx::pack<T>(x[2], x[3]), ptx::pack<T>(x[4], x[5]),
-                                ptx::pack<T>(x[6], x[7])});
-    ptx::fence_async_shared();
-    sync_math();
-  }
-
-  /// A row's maximum follows `most` once it lies far below. Returns what the sums so far are multiplied with.
-  __device__ __forceinline__ float raise(int i, float most) {
-    if (!(most > maximum_[i] + kSlack)) return 1.0F;
-    const float shrink = ptx::ex2(maximum_[i] - most);
-    maximum_[i] = most;
-    return shrink;
-  }
-
-  /// x = the whole scores of this warpgroup's rows.
-  __device__ __forceinline__ void exchange(const Shared<Config>& shared, float (&x)[8]) {
-    ptx::mbarrier_wait(shared.weights_free(), (passes_ & 1) ^ 1);
-    ++passes_;
+  /// x = the whole scores of this warpgroup's rows; nobody needs the rotary channels any more.
+  __device__ __forceinline__ void exchange(const Shared<Config>& shared, float (&x)[8]) const {
     const bool high = half_ != 0;
     float give[8];
 #pragma unroll
@@ -246,11 +184,11 @@ class WideMath {
       x[i] = high ? score_[8 + i] : score_[i];
     }
     auto* const place = shared.template as<float4>(Config::kScoresAt) + threadIdx.x % 128;
-    float4* const to = place + (1 - half_) * (Config::kHalfBytes / 16);
+    float4* const to = place + (1 - half_) * 256;
     to[0] = make_float4(give[0], give[1], give[2], give[3]);
     to[128] = make_float4(give[4], give[5], give[6], give[7]);
     sync_math();
-    const float4* const from = place + half_ * (Config::kHalfBytes / 16);
+    const float4* const from = place + half_ * 256;
     const float4 low = from[0], top = from[128];
     x[0] += low.x;
     x[1] += low.y;
@@ -262,16 +200,101 @@ class WideMath {
     x[7] += top.w;
   }
 
-  /// Rarely, see kSlack.
+  /// In units of log2 e; -inf where a row does not see an entry. Rounded here: a lone key must weigh exactly 1.
+  __device__ __forceinline__ void rate(const Params& p, const PostedPiece& posted, std::int32_t unit,
+                                       float (&x)[8]) const {
+    const Entries entries(posted);
+    if (entries.at(unit, kPassUnits * kUnit - 1) < seen_by_all_) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) x[i] = __fmul_rn(x[i], p.scale_log2);
+      return;
+    }
+    std::int32_t position[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) position[i] = entries.position(entries.at(unit, entry(i)));
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      x[i] = sight_[row_of(i)].sees(position[i / 2 % 2]) ? __fmul_rn(x[i], p.scale_log2) : -INFINITY;
+    }
+  }
+
+  /// Weights of this warpgroup's rows; behind it all are there.
+  __device__ __forceinline__ void weigh(const Shared<Config>& shared, const float (&x)[8]) {
+    bool over = false;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) over |= x[i] > maximum_[row_of(i)] + kSlack;
+    float weight[8];
+    write_weights(shared, x, weight);
+    if (ptx::bar_or<1, kMathThreads>(over)) {
+      raise(shared, x);
+      write_weights(shared, x, weight);
+      sync_math();
+      rescale(shared);
+    }
+#pragma unroll
+    for (int i = 0; i < kRowsEach; ++i) sum_[i] += weight[i / 2 * 4 + i % 2] + weight[i / 2 * 4 + i % 2 + 2];
+  }
+
+  /// To shared memory, for wgmma.
+  __device__ __forceinline__ void write_weights(const Shared<Config>& shared, const float (&x)[8],
+                                                float (&weight)[8]) const {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) weight[i] = ptx::ex2(__fsub_rn(x[i], maximum_[row_of(i)]));
+    // Matrices of eight rows of the tile (lane / 16) and eight entries (lane / 8 % 2).
+    const std::uint32_t chunk = warp_ * 2 + lane_ / 8 % 2;
+    const std::uint32_t to =
+        weights_at(shared) + (half_ * 2 + lane_ / 16) * Config::kGroupPitch + in_box(lane_ % 8, chunk);
+    ptx::stmatrix_x4_trans(to, {ptx::pack<T>(weight[0], weight[1]), ptx::pack<T>(weight[2], weight[3]),
+                                ptx::pack<T>(weight[4], weight[5]), ptx::pack<T>(weight[6], weight[7])});
+    ptx::fence_async_shared();
+  }
+  [[nodiscard]] __device__ __forceinline__ std::uint32_t weights_at(const Shared<Config>& shared) const {
+    return shared.at(Config::kRingAt) + (slot_ + 1) * Config::kSlotBytes +
+           Config::kLatentBoxes * Config::kBoxPitch;
+  }
+
+  /// Maxima that lie far below a score follow.
+  __device__ __forceinline__ void raise(const Shared<Config>& shared, const float (&x)[8]) {
+    float most[kRowsEach];
+#pragma unroll
+    for (int i = 0; i < kRowsEach; ++i) {
+      most[i] = fmaxf(x[i / 2 * 4 + i % 2], x[i / 2 * 4 + i % 2 + 2]);
+#pragma unroll
+      for (int d = 4; d < 32; d *= 2) most[i] = fmaxf(most[i], __shfl_xor_sync(kEveryLane, most[i], d));
+    }
+    if (lane_ < 4) {
+      *row_pairs(shared, warp_, 0) = make_float2(most[0], most[1]);
+      *row_pairs(shared, warp_, 1) = make_float2(most[2], most[3]);
+    }
+    sync_half();
+#pragma unroll
+    for (int pair = 0; pair < 2; ++pair) {
+      float2 all = *row_pairs(shared, 0, pair);
+#pragma unroll
+      for (std::uint32_t w = 1; w < 4; ++w) {
+        const float2 other = *row_pairs(shared, w, pair);
+        all = make_float2(fmaxf(all.x, other.x), fmaxf(all.y, other.y));
+      }
+      const float2 shrink = make_float2(follow(2 * pair, all.x), follow(2 * pair + 1, all.y));
+      if (warp_ == 0 && lane_ < 4) {
+        *reinterpret_cast<float2*>(shared.shrink() + weight_row(2 * pair)) = shrink;
+      }
+    }
+  }
+  /// Returns what the row's sums so far are multiplied with.
+  __device__ __forceinline__ float follow(int i, float most) {
+    const bool far = most > maximum_[i] + kSlack;
+    const float shrink = far ? ptx::ex2(maximum_[i] - most) : 1.0F;
+    maximum_[i] = far ? most : maximum_[i];
+    sum_[i] *= shrink;
+    return shrink;
+  }
   __device__ __forceinline__ void rescale(const Shared<Config>& shared) {
     float2 by[4];
-    bool any = false;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       by[j] = *reinterpret_cast<const float2*>(shared.shrink() + 8 * j + lane_ % 4 * 2);
-      any |= by[j].x != 1.0F || by[j].y != 1.0F;
     }
-    if (!__any_sync(kEveryLane, any)) return;
 #pragma unroll
     for (int j = 0; j < kHalfBoxes; ++j) {
 #pragma unroll
@@ -284,8 +307,7 @@ class WideMath {
     const std::uint32_t from =
         shared.at(Config::kRingAt) + slot_ * Config::kSlotBytes + half_ * (kHalfBoxes * Config::kBoxPitch);
     const std::uint64_t a = ptx::descriptor(from, 16, Config::kGroupPitch, ptx::Swizzle::k128);
-    const std::uint64_t b =
-        ptx::descriptor(shared.at(Config::kWeightsAt), 16, kWeightGroup, ptx::Swizzle::k128);
+    const std::uint64_t b = ptx::descriptor(weights_at(shared), 16, Config::kGroupPitch, ptx::Swizzle::k128);
 #pragma unroll
     for (int j = 0; j < kHalfBoxes; ++j) ptx::keep(output_[j]);
     ptx::wgmma_fence();
@@ -297,7 +319,6 @@ class WideMath {
 #pragma unroll
     for (int j = 0; j < kHalfBoxes; ++j) ptx::keep(output_[j]);
     release(shared, slot_ + 1);
-    if (lane_ == 0) ptx::mbarrier_arrive(shared.weights_free());
   }
   /// A unit's share, as a group of products.
   __device__ __forceinline__ void multiply(std::uint64_t a, std::uint64_t b) {
@@ -313,10 +334,10 @@ class WideMath {
     ptx::wgmma_commit();
   }
   __device__ __forceinline__ void release(const Shared<Config>& shared, std::uint32_t slot) const {
-    __syncwarp();
     if (pair_) {
+      __syncwarp();
       if (lane_ < 2) ptx::mbarrier_arrive_cluster(ptx::map_shared(shared.empty(slot), lane_));
-    } else if (lane_ == 0) {
+    } else {
       ptx::mbarrier_arrive(shared.empty(slot));
     }
   }
@@ -377,11 +398,12 @@ class WideMath {
   float output_[kHalfBoxes][16];  // [64 channels, 32 rows] each
   float score_[16];               // [64 entries, 32 rows]
   Sight sight_[kRowsEach];
+  std::int32_t seen_by_all_ = 0;  // entries before this one are seen by all rows
   float maximum_[kRowsEach], sum_[kRowsEach];
   bool pair_;                         // the slots are another CTA's, too
   std::uint32_t half_, warp_, lane_;  // warpgroup, its warp, lane
   std::uint32_t slot_ = 0, parity_ = 0;
-  std::uint32_t pieces_ = 0, passes_ = 0;
+  std::uint32_t pieces_ = 0;
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent
