@@ -238,12 +238,13 @@ class LatentBackend final : public Backend {
     params.latent_row = kernels::narrow_stride(kName, cache.latent_row_stride, "the cache's rows");
     params.rope_block = kernels::narrow_stride(kName, cache.rope_block_stride, "the rotary part's blocks");
     params.rope_row = kernels::narrow_stride(kName, cache.rope_row_stride, "the rotary part's rows");
-    // Whole rows, rotary channels right behind the latent ones, as the copy engine fetches them.
-    params.by_groups = plan.variant.family == latent::Family::kSmall && attention.rope == 64 &&
-                       cache.rope == cache.latent + std::int64_t{attention.latent} * 2 &&
-                       cache.rope_row_stride == cache.latent_row_stride &&
-                       cache.rope_block_stride == cache.latent_block_stride && cache.block_size >= 8;
-    params.by_pairs = params.by_pairs && params.by_groups;
+    // 32 keys from a multiple of 32 on lie side by side, each with its rotary channels right behind the others.
+    params.by_units = plan.variant.family == latent::Family::kSmall && attention.window == 0 &&
+                      attention.rope == 64 && cache.block_size % 32 == 0 &&
+                      cache.rope == cache.latent + std::int64_t{attention.latent} * 2 &&
+                      cache.rope_row_stride == cache.latent_row_stride &&
+                      cache.rope_block_stride == cache.latent_block_stride;
+    params.by_pairs = params.by_pairs && params.by_units;
     params.scale_log2 = attention.scale * std::numbers::log2e_v<float>;
     params.table_columns = columns;
     params.partials = reinterpret_cast<float*>(workspace.data() + plan.partials_at);

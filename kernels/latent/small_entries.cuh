@@ -28,8 +28,8 @@ struct Entries {
         shift(posted.shift) {}
   /// `row` may be one of the units behind.
   [[nodiscard]] __device__ __forceinline__ std::int32_t at(std::int32_t unit, std::uint32_t row) const {
-    return (base + (unit * kLoadWarps + static_cast<std::int32_t>(row / kGroup)) * stride) * kGroup +
-           static_cast<std::int32_t>(row % kGroup);
+    return (base + (unit + static_cast<std::int32_t>(row / kUnit)) * stride) * kUnit +
+           static_cast<std::int32_t>(row % kUnit);
   }
   /// kNone, which no row sees, behind the CTA's last entry.
   [[nodiscard]] __device__ __forceinline__ std::int32_t position(std::int32_t entry) const {
@@ -67,7 +67,7 @@ class Unshared {
     if (at == Entries::kNone || (earliest_.sees(at) && latest_.sees(at))) return;
     for (std::uint32_t chunk = first; chunk < first + count; ++chunk) {
       auto* words = reinterpret_cast<std::uint32_t*>(from + chunk / 8 * Config::kBoxPitch +
-                                                     in_box(row % kGroup, chunk % 8));
+                                                     in_box(row % kOctet, chunk % 8));
       for (int i = 0; i < kLane / 4; ++i) {
         std::uint32_t word = words[i];
         if ((word & kExponent) == kExponent) word &= 0xffff0000U;

@@ -64,7 +64,7 @@ __device__ __forceinline__ void initialise(const Shared<Config>& shared, bool pa
 
 template <class Config>
 __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
-    latent_small(const __grid_constant__ Params p, const __grid_constant__ CUtensorMap groups) {
+    latent_small(const __grid_constant__ Params p, const __grid_constant__ CUtensorMap units) {
   extern __shared__ __align__(1024) std::byte dynamic[];
   const Shared<Config> shared{dynamic};
   const bool loads = threadIdx.x >= kMathThreads;
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
   if (threadIdx.x == 0) initialise(shared, pairs);
   if (pairs) ptx::cluster_arrive_relaxed();  // the fence above has made the barriers known
   ptx::let_next_launch_start();
-  Loader<Config> loader(p, groups, shared);
+  Loader<Config> loader(p, units, shared);
   if (loads) loader.prepare(p);
   ptx::wait_for_previous_launch();
   if (loads) loader.begin(p, shared);
@@ -108,16 +108,17 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
   ptx::cp_async_wait<0>();
 }
 
-/// Groups of eight rows of a cache whose rows are whole, box after box: channels, rows, boxes, blocks.
+/// Units of a cache whose rows are whole, as they lie in a slot: channels, rows of an octet, boxes, octets of a
+/// block, blocks.
 template <class Config>
-CUtensorMap group_map(const Params& p) {
+CUtensorMap unit_map(const Params& p) {
   const kernels::CacheParams& c = p.attention.cache;
-  return encode<4>(
-      p.attention.q.dtype, c.latent,
-      {64, static_cast<cuuint64_t>(c.block_size), Config::kBoxes,
-       static_cast<cuuint64_t>(std::max<std::int64_t>(1, c.num_blocks))},
-      {static_cast<cuuint64_t>(c.latent_row_stride), 128, static_cast<cuuint64_t>(c.latent_block_stride)},
-      {64, kGroup, Config::kBoxes, 1});
+  const auto row = static_cast<cuuint64_t>(c.latent_row_stride);
+  return encode<5>(p.attention.q.dtype, c.latent,
+                   {64, kOctet, Config::kBoxes, static_cast<cuuint64_t>(c.block_size / kOctet),
+                    static_cast<cuuint64_t>(std::max<std::int64_t>(1, c.num_blocks))},
+                   {row, 128, kOctet * row, static_cast<cuuint64_t>(c.latent_block_stride)},
+                   {64, kOctet, Config::kBoxes, kUnit / kOctet, 1});
 }
 
 template <class Config>
@@ -139,8 +140,8 @@ void launch_small(const Params& p, void* stream) {
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = attributes;
   config.numAttrs = Config::kWide && p.by_pairs ? 2 : 1;
-  const CUtensorMap groups = p.by_groups ? group_map<Config>(p) : CUtensorMap{};
-  if (const cudaError_t status = cudaLaunchKernelEx(&config, latent_small<Config>, p, groups);
+  const CUtensorMap units = p.by_units ? unit_map<Config>(p) : CUtensorMap{};
+  if (const cudaError_t status = cudaLaunchKernelEx(&config, latent_small<Config>, p, units);
       status != cudaSuccess) {
     kernels::throw_launch_error(status, "latent_small", grid, config.blockDim, Config::kBytes);
   }

@@ -46,28 +46,32 @@ __device__ __forceinline__ void load_queries(const Params& p, const Shared<Confi
   ptx::mbarrier_arrive_cp_async(shared.queries_full(place));
 }
 
-/// One thread's side. Each load warp fetches one group of eight entries a unit: eight lanes a row, a line of
-/// 128 bytes at a time, rows r and r + 4 in turn. Blocks of the next four units are looked up ahead: lane 8 u
-/// + r holds row r of unit u.
+/// One thread's side. A unit of 32 entries is fetched
+///   by the first load warp alone, with one copy of the copy engine, where units lie side by side in pages of
+///     whole rows; blocks of the next 32 units are looked up ahead, one a lane: the fewer ask for a line of the
+///     block table, the sooner all CTAs have it;
+///   else by cp.async, eight lanes a row, a line of 128 bytes at a time, rows r and r + 4 in turn: each load warp
+///     has an octet of entries. Blocks of the next four units are looked up ahead: lane 8 u + r holds row r of
+///     unit u.
 template <class Config>
 class Loader {
  public:
-  __device__ __forceinline__ Loader(const Params& p, const CUtensorMap& groups, const Shared<Config>& shared)
-      : groups_(groups), walk_(Config::kRows), warp_(threadIdx.x / 32 - kMathWarps), lane_(threadIdx.x % 32) {
-    const std::uint32_t group = shared.at(Config::kRingAt) + warp_ * Config::kGroupPitch;
-    to_[0] = group + in_box(lane_ / 8, lane_ % 8);
-    to_[1] = group + in_box(lane_ / 8 + 4, lane_ % 8);
+  __device__ __forceinline__ Loader(const Params& p, const CUtensorMap& units, const Shared<Config>& shared)
+      : units_(units), walk_(Config::kRows), warp_(threadIdx.x / 32 - kMathWarps), lane_(threadIdx.x % 32) {
+    to_ = shared.at(Config::kRingAt) + in_box(lane_ / 8, lane_ % 8);
     rope_bytes_ = lane_ % 8 * 8 < p.attention.rope ? kLane : 0;
   }
 
   /// While the launch before this one still runs: asks for the lines of what is read first. The table and the
   /// lengths may yet be written; a line in the L2 is written there.
   __device__ __forceinline__ void prepare(const Params& p) {
-    if (p.by_groups && lane_ == 0) ptx::prefetch_map(&groups_);
+    if (p.by_units && threadIdx.x == kMathThreads) ptx::prefetch_map(&units_);
     foreseen_ = walk_.foresee(p, piece_);
     if (!foreseen_) return;
     const kernels::AttentionParams& a = p.attention;
-    if (const std::int32_t* at = entry_of(p, piece_, 0); at != nullptr) ptx::prefetch_l2(at);
+    if (!p.by_units || (warp_ == 0 && lane_ < Config::kSlots)) {
+      if (const std::int32_t* at = next_entry(p, piece_, 0); at != nullptr) ptx::prefetch_l2(at);
+    }
     if (threadIdx.x == kMathThreads) {
       ptx::prefetch_l2(a.seq_lens + piece_.request * a.seq_lens_stride);
       ptx::prefetch_l2(a.cu_seqlens_q + piece_.request * a.cu_seqlens_stride);
@@ -109,8 +113,7 @@ class Loader {
     return min(piece.rows.runs.count, piece.end * kGroup);
   }
   static __device__ __forceinline__ std::int32_t units_of(const Params& p, const Piece& piece) {
-    constexpr int kPassGroups = kLoadWarps * Config::kPassUnits;
-    return (piece.groups(p) + kPassGroups - 1) / kPassGroups * Config::kPassUnits;
+    return (piece.groups(p) + Config::kPassUnits - 1) / Config::kPassUnits * Config::kPassUnits;
   }
 
   /// Tells the math warps of a piece.
@@ -154,14 +157,11 @@ class Loader {
     return pieces_ & 1;
   }
 
-  /// Where the block table tells of this lane's row of units 4 batch .. 4 batch + 3, and offset_. Null beyond
-  /// the table.
-  [[nodiscard]] __device__ __forceinline__ const std::int32_t* entry_of(const Params& p, const Piece& piece,
-                                                                        std::int32_t batch) {
+  /// Where the block table tells of an entry. Null beyond the table; only its width bounds entries, so that
+  /// this need not wait for a length: what is told of entries beyond the list is not used. Sets offset_.
+  [[nodiscard]] __device__ __forceinline__ const std::int32_t* at_entry(const Params& p, const Piece& piece,
+                                                                        std::int32_t entry) {
     const kernels::CacheParams& cache = p.attention.cache;
-    const auto group =
-        static_cast<std::int32_t>((4 * static_cast<std::uint32_t>(batch) + lane_ / 8) * kLoadWarps + warp_);
-    const std::int32_t entry = piece.entry(group) + static_cast<std::int32_t>(lane_ % 8);
     const std::int32_t position = piece.rows.runs.position(entry);
     const std::int32_t column = cache.by_block_size.quotient(position);
     offset_ = position - column * cache.block_size;
@@ -169,10 +169,17 @@ class Loader {
                                           column * cache.table_stride_column
                                     : nullptr;
   }
-  /// Starts the loads of the block table for these units. Entries beyond the list give a block that is not
-  /// used; only the table's own width bounds them, so that this need not wait for a length.
+  /// What this lane looks up of batch `batch` of units.
+  [[nodiscard]] __device__ __forceinline__ const std::int32_t* next_entry(const Params& p, const Piece& piece,
+                                                                          std::int32_t batch) {
+    const auto lane = static_cast<std::int32_t>(lane_);
+    if (p.by_units) return at_entry(p, piece, piece.entry(batch * 32 + lane));
+    return at_entry(p, piece,
+                    piece.entry(batch * 4 + lane / 8) + static_cast<std::int32_t>(warp_) * kOctet + lane % 8);
+  }
   __device__ __forceinline__ void look_up(const Params& p, const Piece& piece, std::int32_t batch) {
-    const std::int32_t* const at = entry_of(p, piece, batch);
+    if (p.by_units && warp_ != 0) return;
+    const std::int32_t* const at = next_entry(p, piece, batch);
     block_ = at != nullptr ? *at : 0;
   }
 
@@ -181,66 +188,78 @@ class Loader {
     const std::int32_t units = units_of(p, piece);
     const std::int32_t entries = entries_of(piece);
     for (std::int32_t unit = 0; unit < units; ++unit, ++loaded_) {
-      const int from_lane = (unit & 3) * 8 + static_cast<int>(lane_ / 8);
-      const std::int32_t block[2] = {__shfl_sync(0xffffffffU, block_, from_lane),
-                                     __shfl_sync(0xffffffffU, block_, from_lane + 4)};
-      const std::int32_t offset[2] = {__shfl_sync(0xffffffffU, offset_, from_lane),
-                                      __shfl_sync(0xffffffffU, offset_, from_lane + 4)};
-      if ((unit & 3) == 3) look_up(p, piece, unit / 4 + 1);
-      const std::int32_t entry = piece.entry(unit * kLoadWarps + static_cast<std::int32_t>(warp_)) +
-                                 static_cast<std::int32_t>(lane_ / 8);
-      const std::uint32_t slot = free_slot(p, shared);
-      if (p.by_groups && is_whole(p, piece, unit, entries)) {
-        load_group(p, shared, slot, block[0], offset[0]);
+      if (!p.by_units) {
+        load_octet(p, shared, piece, unit, entries);
+      } else if (warp_ == 0) {
+        load_unit(p, shared, piece, unit, entries);
       } else {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          const bool there = entry + half * 4 < entries;
-          load_row(p, to_[half] + slot * Config::kSlotBytes, there ? block[half] : 0,
-                   there ? offset[half] : 0, there);
-        }
-        ptx::mbarrier_arrive_cp_async(shared.full(slot));
+        ptx::mbarrier_arrive(shared.full(free_slot(p, shared)));
       }
       if (unit == 0) post(p, shared, piece, true);
     }
   }
 
-  /// Whether this warp's eight entries of the unit are all there and side by side in one page.
-  [[nodiscard]] __device__ __forceinline__ bool is_whole(const Params& p, const Piece& piece,
-                                                         std::int32_t unit, std::int32_t entries) const {
-    const std::int32_t first = piece.entry(unit * kLoadWarps + static_cast<std::int32_t>(warp_));
-    const std::int32_t border = piece.rows.runs.first_end;
-    const std::int32_t position = piece.rows.runs.position(first);
-    const kernels::CacheParams& cache = p.attention.cache;
-    const std::int32_t offset = position - cache.by_block_size.quotient(position) * cache.block_size;
-    return first + kGroup <= entries && (first >= border || first + kGroup <= border) &&
-           offset + kGroup <= cache.block_size;
+  /// By all load warps.
+  __device__ __forceinline__ void load_octet(const Params& p, const Shared<Config>& shared,
+                                             const Piece& piece, std::int32_t unit, std::int32_t entries) {
+    const int from_lane = (unit & 3) * 8 + static_cast<int>(lane_ / 8);
+    const std::int32_t block[2] = {__shfl_sync(0xffffffffU, block_, from_lane),
+                                   __shfl_sync(0xffffffffU, block_, from_lane + 4)};
+    const std::int32_t offset[2] = {__shfl_sync(0xffffffffU, offset_, from_lane),
+                                    __shfl_sync(0xffffffffU, offset_, from_lane + 4)};
+    if ((unit & 3) == 3) look_up(p, piece, unit / 4 + 1);
+    const std::int32_t entry = piece.entry(unit) + static_cast<std::int32_t>(warp_ * kOctet + lane_ / 8);
+    const std::uint32_t slot = free_slot(p, shared);
+    const std::uint32_t to = to_ + slot * Config::kSlotBytes + warp_ * Config::kOctetPitch;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      load_row(p, to, half, block[half], offset[half], entry + half * 4 < entries);
+    }
+    ptx::mbarrier_arrive_cp_async(shared.full(slot));
   }
 
-  /// All of this warp's group by one copy; of a pair of CTAs, one copies for both. `block` and `offset` of lane 0 are those of its first row.
-  __device__ __forceinline__ void load_group(const Params& p, const Shared<Config>& shared,
-                                             std::uint32_t slot, std::int32_t block,
-                                             std::int32_t offset) const {
+  /// By the first load warp, for all; of a pair of CTAs, one for both.
+  __device__ __forceinline__ void load_unit(const Params& p, const Shared<Config>& shared, const Piece& piece,
+                                            std::int32_t unit, std::int32_t entries) {
+    const std::int32_t block = __shfl_sync(0xffffffffU, block_, unit & 31);
+    const std::int32_t offset = __shfl_sync(0xffffffffU, offset_, unit & 31);
+    if ((unit & 31) == 31) look_up(p, piece, unit / 32 + 1);
+    const std::int32_t first = piece.entry(unit);
+    const std::uint32_t slot = free_slot(p, shared);
     const std::uint32_t full = shared.full(slot);
-    if (lane_ != 0) {
+    if (first + kUnit > entries) {
+      load_rows(p, to_ + slot * Config::kSlotBytes, block, offset, entries - first);
+      ptx::mbarrier_arrive_cp_async(full);
+    } else if (lane_ != 0) {
       ptx::mbarrier_arrive(full);
-      return;
-    }
-    const std::uint32_t to =
-        shared.at(Config::kRingAt) + slot * Config::kSlotBytes + warp_ * Config::kGroupPitch;
-    ptx::mbarrier_arrive_expect(full, Config::kGroupPitch);
-    // Who else reads these rows does so from the L2.
-    const std::uint64_t policy = p.row_groups == 1 ? ptx::evict_first_policy() : ptx::evict_normal_policy();
-    if (!Config::kWide || !p.by_pairs) {
-      ptx::tma_load(to, &groups_, full, 0, offset, 0, block, policy);
-    } else if (warp_ % 2 == blockIdx.y % 2) {
-      ptx::tma_load_multicast(to, &groups_, full, 0, offset, 0, block, kPair, policy);
+    } else {
+      ptx::mbarrier_arrive_expect(full, Config::kSlotBytes);
+      const std::uint32_t to = shared.at(Config::kRingAt) + slot * Config::kSlotBytes;
+      // Who else reads these rows does so from the L2.
+      const std::uint64_t policy = p.row_groups == 1 ? ptx::evict_first_policy() : ptx::evict_normal_policy();
+      if (!Config::kWide || !p.by_pairs) {
+        ptx::tma_load(to, &units_, full, 0, 0, 0, offset / kOctet, block, policy);
+      } else if (loaded_ % 2 == blockIdx.y % 2) {
+        ptx::tma_load_multicast(to, &units_, full, 0, 0, 0, offset / kOctet, block, kPair, policy);
+      }
     }
   }
 
-  /// A row of zeros if it is not there: its weight will be 0, and 0 times what memory held may be NaN.
-  __device__ __forceinline__ void load_row(const Params& p, std::uint32_t to, std::int32_t block,
+  /// The last unit, row by row, as far as there are any.
+  __device__ __forceinline__ void load_rows(const Params& p, std::uint32_t to, std::int32_t block,
+                                            std::int32_t offset, std::int32_t rows) const {
+#pragma unroll 1
+    for (auto row = static_cast<std::int32_t>(lane_ / 8); row < kUnit; row += 4) {
+      load_row(p, to + row / kOctet * Config::kOctetPitch, row / 4 % 2, block, offset + row, row < rows);
+    }
+  }
+
+  /// Row lane / 8, or with `half` the fourth behind it, of an octet that begins at `to` (but for to_'s part). A
+  /// row of zeros if it is not there: its weight will be 0, and 0 times what memory held may be NaN.
+  __device__ __forceinline__ void load_row(const Params& p, std::uint32_t to, int half, std::int32_t block,
                                            std::int32_t offset, bool there) const {
+    if (!there) block = offset = 0;
+    if (half != 0) to = (to ^ 4 << 4) + 4 * 128;
     const kernels::CacheParams& cache = p.attention.cache;
     const std::uint32_t column = lane_ % 8 * kLane;
     const std::byte* const latent = cache.latent +
@@ -259,14 +278,14 @@ class Loader {
                      rope_bytes);
   }
 
-  const CUtensorMap& groups_;
+  const CUtensorMap& units_;
   Walk walk_;
   Piece piece_;
   bool foreseen_ = false;
   std::uint32_t warp_, lane_;
-  std::uint32_t to_[2];
+  std::uint32_t to_;  // this lane's place in the first octet of the ring
   int rope_bytes_;
-  std::int32_t block_ = 0, offset_ = 0;  // of this lane's row of the looked-up units
+  std::int32_t block_ = 0, offset_ = 0;  // what this lane has looked up
   std::uint32_t loaded_ = 0;             // slots of the ring
   std::uint32_t pieces_ = 0;             // posted
 };

@@ -117,12 +117,12 @@ class NarrowMath {
 #pragma unroll
     for (int k = 0; k < kBoxSteps; ++k) {
       const std::uint32_t chunk = warp_ / 2 * kSteps * 2 + k * 2 + lane / 8 % 2;
-      key_at_[k] = shared.at(Config::kRingAt) + row / kGroup * Config::kGroupPitch +
-                   chunk / 8 * Config::kBoxPitch + in_box(row % kGroup, chunk % 8);
+      key_at_[k] = shared.at(Config::kRingAt) + row / kOctet * Config::kOctetPitch +
+                   chunk / 8 * Config::kBoxPitch + in_box(row % kOctet, chunk % 8);
     }
     // A warp's channels are of one box, two tiles a chunk pair: the others are two chunks away, exclusive-ored.
     const std::uint32_t chunk = warp_ * kWarpTiles + lane / 16;
-    value_at_ = shared.at(Config::kRingAt) + lane / 8 % 2 * Config::kGroupPitch +
+    value_at_ = shared.at(Config::kRingAt) + lane / 8 % 2 * Config::kOctetPitch +
                 chunk / 8 * Config::kBoxPitch + in_box(lane % 8, chunk % 8);
   }
 
@@ -271,7 +271,7 @@ class NarrowMath {
 #pragma unroll
       for (int j = 0; j < kWarpTiles / 2; ++j) {
         std::uint32_t b[4];
-        ptx::ldmatrix_x4_trans(b, (value_at_ ^ j << 5) + ring + k * 2 * Config::kGroupPitch);
+        ptx::ldmatrix_x4_trans(b, (value_at_ ^ j << 5) + ring + k * 2 * Config::kOctetPitch);
         ptx::mma<typename Config::T>(output_[2 * j], a, b[0], b[1]);
         ptx::mma<typename Config::T>(output_[2 * j + 1], a, b[2], b[3]);
       }
@@ -285,7 +285,7 @@ class NarrowMath {
     const Unshared<Config> keys(p, posted);
     for (std::int32_t u = 0; u < count; ++u) {
       std::byte* const row =
-          shared.base + Config::kRingAt + slot(u) * Config::kSlotBytes + lane_ / kGroup * Config::kGroupPitch;
+          shared.base + Config::kRingAt + slot(u) * Config::kSlotBytes + lane_ / kOctet * Config::kOctetPitch;
       keys.clear(row, unit + u, lane_, warp_ * kWarpTiles, kWarpTiles);
     }
     __syncwarp();

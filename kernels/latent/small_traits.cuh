@@ -13,8 +13,10 @@ inline constexpr int kMathWarps = 8;
 inline constexpr int kMathThreads = kMathWarps * 32;
 inline constexpr int kLoadWarps = 4;
 inline constexpr int kLoadThreads = kLoadWarps * 32;
-inline constexpr int kUnit = kLoadWarps * kGroup;  // entries of a slot of the ring: one group a load warp
-inline constexpr int kLane = 16;                   // bytes that a copy or a row of ldmatrix moves
+inline constexpr int kUnit = kGroup;  // entries of a slot of the ring
+inline constexpr int kOctet = 8;      // of them that one load warp copies, and that lie together
+static_assert(kUnit == kLoadWarps * kOctet);
+inline constexpr int kLane = 16;  // bytes that a copy or a row of ldmatrix moves
 
 /// 16-bit rows lie in boxes of 64 channels: 128 bytes a row, whose 16-byte chunks are exclusive-ored with the
 /// row, so that one chunk of eight neighbouring rows touches all banks. Byte offset in a box.
@@ -37,10 +39,10 @@ struct Small {
   static constexpr int kQueryBox = kRows * 128;
   static constexpr int kQueryBytes = kBoxes * kQueryBox;
   static constexpr int kSlotBytes = kBoxes * kUnit * 128;
-  // Of a slot: groups of eight entries, each box after box, so that the copy engine fetches a group at once and
-  // the groups of two slots side by side are equally far apart.
-  static constexpr int kBoxPitch = kGroup * 128;
-  static constexpr int kGroupPitch = kBoxes * kBoxPitch;
+  // Of a slot: octets of entries, each box after box, so that the copy engine fetches a slot at once and
+  // those of two slots side by side are equally far apart.
+  static constexpr int kBoxPitch = kOctet * 128;
+  static constexpr int kOctetPitch = kBoxes * kBoxPitch;
 
   /// A piece's units are made up to passes of so many.
   static constexpr int kPassUnits = kWide ? 2 : 1;

@@ -147,12 +147,12 @@ class WideMath {
     const std::uint32_t keys = shared.at(Config::kRingAt) + slot_ * Config::kSlotBytes;
     const std::uint32_t queries = shared.queries(buffer);
     const std::uint64_t a = ptx::descriptor(keys + half_ * (kHalfBoxes * Config::kBoxPitch), 16,
-                                            Config::kGroupPitch, ptx::Swizzle::k128);
+                                            Config::kOctetPitch, ptx::Swizzle::k128);
     const std::uint64_t b =
         ptx::descriptor(queries + half_ * (kHalfBoxes * Config::kQueryBox), 16, 1024, ptx::Swizzle::k128);
     // The rotary channels' box is shared out, too: two steps of 16 channels each.
     const std::uint64_t rotary_a =
-        ptx::descriptor(keys + Config::kLatentBoxes * Config::kBoxPitch + half_ * 64, 16, Config::kGroupPitch,
+        ptx::descriptor(keys + Config::kLatentBoxes * Config::kBoxPitch + half_ * 64, 16, Config::kOctetPitch,
                         ptx::Swizzle::k128);
     const std::uint64_t rotary_b = ptx::descriptor(
         queries + Config::kLatentBoxes * Config::kQueryBox + half_ * 64, 16, 1024, ptx::Swizzle::k128);
@@ -243,7 +243,7 @@ class WideMath {
     // Matrices of eight rows of the tile (lane / 16) and eight entries (lane / 8 % 2).
     const std::uint32_t chunk = warp_ * 2 + lane_ / 8 % 2;
     const std::uint32_t to =
-        weights_at(shared) + (half_ * 2 + lane_ / 16) * Config::kGroupPitch + in_box(lane_ % 8, chunk);
+        weights_at(shared) + (half_ * 2 + lane_ / 16) * Config::kOctetPitch + in_box(lane_ % 8, chunk);
     ptx::stmatrix_x4_trans(to, {ptx::pack<T>(weight[0], weight[1]), ptx::pack<T>(weight[2], weight[3]),
                                 ptx::pack<T>(weight[4], weight[5]), ptx::pack<T>(weight[6], weight[7])});
     ptx::fence_async_shared();
@@ -306,8 +306,8 @@ class WideMath {
   __device__ __forceinline__ void values(const Shared<Config>& shared) {
     const std::uint32_t from =
         shared.at(Config::kRingAt) + slot_ * Config::kSlotBytes + half_ * (kHalfBoxes * Config::kBoxPitch);
-    const std::uint64_t a = ptx::descriptor(from, 16, Config::kGroupPitch, ptx::Swizzle::k128);
-    const std::uint64_t b = ptx::descriptor(weights_at(shared), 16, Config::kGroupPitch, ptx::Swizzle::k128);
+    const std::uint64_t a = ptx::descriptor(from, 16, Config::kOctetPitch, ptx::Swizzle::k128);
+    const std::uint64_t b = ptx::descriptor(weights_at(shared), 16, Config::kOctetPitch, ptx::Swizzle::k128);
 #pragma unroll
     for (int j = 0; j < kHalfBoxes; ++j) ptx::keep(output_[j]);
     ptx::wgmma_fence();
@@ -327,7 +327,7 @@ class WideMath {
 #pragma unroll
       for (int j = 0; j < kHalfBoxes; ++j) {
         ptx::wgmma_m64n32<T, 1>(output_[j],
-                                ptx::advance(a, k * 2 * Config::kGroupPitch + j * Config::kBoxPitch),
+                                ptx::advance(a, k * 2 * Config::kOctetPitch + j * Config::kBoxPitch),
                                 ptx::advance(b, k * 32));
       }
     }
@@ -348,7 +348,7 @@ class WideMath {
     const Unshared<Config> keys(p, posted);
     if (const std::uint32_t row = threadIdx.x % 128; row < kPassUnits * kUnit) {
       std::byte* const from =
-          shared.base + Config::kRingAt + slot_ * Config::kSlotBytes + row / kGroup * Config::kGroupPitch;
+          shared.base + Config::kRingAt + slot_ * Config::kSlotBytes + row / kOctet * Config::kOctetPitch;
       keys.clear(from, unit, row, half_ * kHalfBoxes * 8, kHalfBoxes * 8);
     }
     ptx::fence_async_shared();
