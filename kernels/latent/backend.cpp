@@ -260,8 +260,10 @@ class LatentBackend final : public Backend {
     kernels::require(*this, shape, device);
     const latent::Table& table =
         *kernels::choose_image<latent::Table>(kernels::kImages, device.compute_capability);
-    if (options.batch_invariant) require_invariant(shape);
-    if (!shape.shared.empty()) return std::make_unique<CascadePlan>(shape, device, table, options);
+    if (options.batch_invariant) require_invariant(shape, options.share_prefixes);
+    if (!shape.shared.empty() && options.share_prefixes) {
+      return std::make_unique<CascadePlan>(shape, device, table, options);
+    }
     return std::make_unique<LatentPlan>(
         shape, device, table, find_variant(table.variants(), shape, device.num_sms, options.batch_invariant),
         options);
@@ -390,7 +392,7 @@ class LatentBackend final : public Backend {
   }
 
   /// What stands in the way of the same bits in any batch.
-  static void require_invariant(const AttentionShape& shape) {
+  static void require_invariant(const AttentionShape& shape, bool share_prefixes) {
     if (shape.space == QuerySpace::kHead) {
       throw Error(
           ErrorCode::kUnsupported,
@@ -398,7 +400,7 @@ class LatentBackend final : public Backend {
                       "space are products whose order depends on the batch",
                       kName));
     }
-    if (!shape.shared.empty()) {
+    if (!shape.shared.empty() && share_prefixes) {
       throw Error(
           ErrorCode::kUnsupported,
           fmt::format("{} has the same bits in any batch only where requests are computed by themselves, not "

@@ -124,6 +124,73 @@ TEST_P(OnDevice, HasTheSameBitsInAnyBatchIfAskedTo) {
   }
 }
 
+/// Shared prefixes larger than suites have: stretches of the large-work kernel, in-kernel merges of forced splits,
+/// several groups between requests of none, members that end with the prefix, whole groups that are empty.
+constexpr const char* kSharedCases[] = {
+    "decode latent h16 l512 r64 p128 v128 32q1s2100 causal prefix2k b64 q:bf16 out:bf16 cache:bf16",
+    "decode latent h16 l512 r64 p128 v128 q1s2048_14q1s2100_q1s4k_q1s2049_7q2s3000 causal prefix2k b64 "
+    "q:bf16 out:f32 "
+    "cache:bf16 poison=max",
+    "decode latent h128 l512 r64 p128 v128 4q1s1100_q1s77_3q2s2100_q1s0_2q1s600 causal "
+    "prefix1k@0+4_2k@5+3_512@9+2 b32 "
+    "q:f16 out:f16 cache:f16_split",
+    "decode latent h128 l512 r64 p128 v128 6q1s1500 causal prefix1k b64 q:bf16 out:bf16 cache:bf16 splits=3",
+    "decode latent h16 l512 r64 p128 v128 3q1s1200_2q1s4k causal prefix1k@0+3_3k@3+2 b64 q:bf16 out:bf16 "
+    "cache:bf16 "
+    "splits=5 first_block=58255",
+    "decode latent h16 l512 r64 p128 v128 64q1s0 causal b64 q:bf16 out:bf16 cache:bf16",
+    "decode head h16 l512 r64 p128 v128 20q2s1100 full prefix1088 b64 q:bf16 out:bf16 cache:bf16 strided=yes",
+    "decode latent h24 l256 r32 p64 v64 5q1s700_q3s650 causal prefix640 b1 q:bf16 out:bf16 cache:bf16",
+    "decode latent h16 l512 r64 p128 v128 24q1s1k causal prefix960 b48 q:bf16 out:bf16 cache:bf16 "
+    "values=nan"};
+
+bool shares_prefixes(const Participant& one) {
+  const AttentionShape shape = parse_shape("decode latent h16 2q1s128 prefix64");
+  return static_cast<bool>(one.backend->supports(shape, one.machine.device));
+}
+
+TEST_P(OnDevice, SharedPrefixes) {
+  MLA_NEEDS_GPU();
+  const Participant one = participant();
+  if (!shares_prefixes(one)) GTEST_SKIP() << "it reads no prefix once";
+  for (const char* text : kSharedCases) {
+    const Case c = parse_case(text);
+    CaseRun run(c);
+    const Verdict verdict = run.judge(*one.backend, one.machine);
+    EXPECT_EQ(verdict.outcome, Outcome::kPassed)
+        << text << "\n  " << verdict.reason << "\n  " << verdict.plan << "\n  "
+        << to_text(verdict.report, verdict.c.shape.dims.num_heads);
+    if (c.values == ValueKind::kNan) continue;  // no two NaNs need be the same bits
+    for (const char* oracle : {"poison", "repeats", "wide-table"}) {
+      const OracleOutcome outcome = ask_oracle(get_oracle(oracle), {one.backend, one.machine, c, 5});
+      EXPECT_EQ(outcome.outcome, Outcome::kPassed) << text << "\n  " << oracle << ": " << outcome.reason;
+    }
+#ifdef MLA_HAVE_CUDA
+    for (const std::string& failure : mla::testing::replay_with_other_lengths(one, c)) {
+      ADD_FAILURE() << text << ": " << failure;
+    }
+#endif
+  }
+}
+
+TEST_P(OnDevice, SharedPrefixesAndTheSameBitsInAnyBatchExcludeEachOther) {
+  MLA_NEEDS_GPU();
+  const Participant one = participant();
+  if (!shares_prefixes(one)) GTEST_SKIP() << "it reads no prefix once";
+  const AttentionShape shape = parse_shape("decode latent h16 4q1s200 prefix128");
+  PlanOptions options{.batch_invariant = true};
+  try {
+    (void)one.backend->plan(shape, one.machine.device, options);
+    ADD_FAILURE() << "both at once";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+    EXPECT_NE(std::string(e.what()).find("the prefix of 128 tokens that 4 of them share"), std::string::npos)
+        << e.what();
+  }
+  options.share_prefixes = false;
+  EXPECT_NE(one.backend->plan(shape, one.machine.device, options), nullptr);
+}
+
 #ifdef MLA_HAVE_CUDA
 TEST_P(OnDevice, ReplaysACapturedGraphWithOtherLengths) {
   MLA_NEEDS_GPU();
@@ -144,7 +211,9 @@ TEST_P(OnDevice, TwoStreamsShareTheGpu) {
   for (const char* text :
        {"decode latent h16 l512 r64 p128 v128 2q1s2k causal b64 q:bf16 out:bf16 cache:bf16",
         "decode latent h32 l512 r64 p128 v128 q2s900_q1s3k_5q2s77 causal b64 q:bf16 "
-        "out:bf16 cache:bf16"}) {
+        "out:bf16 cache:bf16",
+        "decode latent h16 l512 r64 p128 v128 12q1s700_q1s900 causal prefix640 b64 q:bf16 out:bf16 "
+        "cache:bf16"}) {
     const Case shape = parse_case(text);
     if (!GetParam()->supports(shape.shape, one.machine.device)) continue;
     EXPECT_EQ(mla::testing::run_on_two_streams(one, shape), "") << text;

@@ -69,6 +69,8 @@ struct PlanOptions {
   /// batch_invariant (they ignore it) or batch_invariant_option (there plan() throws kUnsupported where it
   /// cannot).
   bool batch_invariant = false;
+  /// Shared prefixes of the shape are read once. False: for each request, as if the plan knew of none.
+  bool share_prefixes = true;
 };
 
 /// Everything that depends on the batch's sizes, made once a step and reused by every layer. The shape's
