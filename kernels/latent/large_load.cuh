@@ -167,7 +167,7 @@ __device__ __forceinline__ void load_queries(const Call& p, Control& control, st
       const std::int32_t r = exists ? first + static_cast<std::int32_t>(row) : 0;
       const std::int32_t query = p.by_heads.quotient(r);
       ptx::cp_async_16(to,
-                       data + (walk.first_token + query) * q.stride_token +
+                       data + (walk.first_query + query) * q.stride_token +
                            (r - query * p.attention.num_heads) * q.stride_head + channel,
                        exists ? 16 : 0);
     };

@@ -30,7 +30,8 @@ struct Call : kernels::latent::Params {
 /// What a request's keys are cut into. Blocks that no query sees are left out: with a window there are up to
 /// two runs.
 struct Request {
-  std::int32_t first_token = 0;  // row of q of its first query
+  std::int32_t first_query = 0;  // row of q of its first query
+  std::int32_t first_token = 0;  // the same of out and lse
   std::int32_t queries = 0;
   std::int32_t keys = 0;                    // new tokens included
   std::int32_t groups = 0;                  // of rows; 0 without queries
@@ -48,9 +49,17 @@ struct Request {
 __device__ __forceinline__ Request load_request(const Call& p, std::int32_t index, std::int32_t group_rows) {
   const kernels::AttentionParams& a = p.attention;
   Request r;
-  r.first_token = a.cu_seqlens_q[index * a.cu_seqlens_stride];
-  r.queries = a.cu_seqlens_q[(index + 1) * a.cu_seqlens_stride] - r.first_token;
-  r.keys = a.seq_lens[index * a.seq_lens_stride];
+  if (p.slices != nullptr) {
+    const kernels::latent::Slice slice = p.slices[index];
+    r.first_query = slice.first_query;
+    r.first_token = slice.first_token;
+    r.queries = slice.queries;
+    r.keys = slice.keys;
+  } else {
+    r.first_query = r.first_token = a.cu_seqlens_q[index * a.cu_seqlens_stride];
+    r.queries = a.cu_seqlens_q[(index + 1) * a.cu_seqlens_stride] - r.first_token;
+    r.keys = a.seq_lens[index * a.seq_lens_stride];
+  }
   r.groups = (r.queries * a.num_heads + group_rows - 1) / group_rows;
   const KeyRuns runs = visible_keys(a, r.keys - r.queries, r.keys - 1, r.keys);
   const bool two = runs.second_begin > 0;
@@ -183,7 +192,7 @@ __device__ __forceinline__ void find_range(const Call& p, std::int32_t c, std::i
 /// Walks over the segments of a range. Few registers: it runs in warps that have 40 of them.
 struct Walk {
   std::int32_t request, group, origin, begin, end;
-  std::int32_t first_token = 0, queries = 0, groups = 0, blocks = 1;  // of the request, see Request
+  std::int32_t first_query = 0, queries = 0, groups = 0, blocks = 1;  // of the request, see Request
 
   __device__ __forceinline__ Walk(const Call& p, const Range& range, std::int32_t group_rows)
       : request(range.request), group(range.group), origin(range.origin), begin(range.begin), end(range.end) {
@@ -208,7 +217,7 @@ struct Walk {
  private:
   __device__ __forceinline__ void load(const Call& p, std::int32_t group_rows) {
     const Request r = load_request(p, request, group_rows);
-    first_token = r.first_token;
+    first_query = r.first_query;
     queries = r.queries;
     groups = r.groups;
     blocks = r.blocks;

@@ -169,6 +169,7 @@ class SplitkvBackend final : public Backend {
 
   [[nodiscard]] Support supports(const AttentionShape& shape, const Device& device) const override {
     const MlaDims& d = shape.dims;
+    if (Support separate = without_shared_prefix(shape); !separate) return separate;
     if (const Support types = supports_types(shape); !types) return types;
     if (d.kv_lora_rank != 128 && d.kv_lora_rank != 256 && d.kv_lora_rank != 512) {
       return Support::no(fmt::format("kv_lora_rank is 128, 256 or 512, not {}", d.kv_lora_rank));

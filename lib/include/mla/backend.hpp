@@ -26,6 +26,9 @@ struct Support {
   [[nodiscard]] static Support no(std::string reason) { return {false, std::move(reason)}; }
 };
 
+/// What a backend answers that reads the keys of each request for itself: no to a shape with shared prefixes.
+[[nodiscard]] MLA_EXPORT Support without_shared_prefix(const AttentionShape& shape);
+
 /// cudaStream_t (or another runtime's queue) without its header; null is the default stream. CPU backends
 /// ignore it.
 struct Stream {
@@ -66,11 +69,15 @@ struct PlanOptions {
   /// batch_invariant (they ignore it) or batch_invariant_option (there plan() throws kUnsupported where it
   /// cannot).
   bool batch_invariant = false;
+  /// Shared prefixes of the shape are read once. False: for each request, as if the plan knew of none.
+  bool share_prefixes = true;
 };
 
 /// Everything that depends on the batch's sizes, made once a step and reused by every layer. The shape's
 /// lengths are upper bounds: run() reads the true lengths from its arguments, so a captured graph may be
-/// replayed with others.
+/// replayed with others. With shared prefixes (AttentionShape::shared) too: a member whose true length leaves one of
+/// its queries less than the prefix, or whose block table begins with other blocks than the group's, is computed
+/// by itself. So a plan made for a group is right for any lengths and tables, and fast where the group is one.
 class MLA_EXPORT Plan {
  public:
   Plan() = default;
