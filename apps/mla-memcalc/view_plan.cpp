@@ -117,6 +117,7 @@ std::vector<std::pair<std::string, std::int64_t>> weight_groups(const StagePlan&
       {"weights.dense", "dense FFN"},
       {"weights.experts", "experts"},
       {"weights.embeddings", "embedding and head"},
+      {"weights.other", "vision tower, other tensors"},
       {"weights.", "norms, rope table, prediction layers"}};
   std::vector<std::pair<std::string, std::int64_t>> sums;
   for (const auto& [prefix, title] : kGroups) sums.emplace_back(title, 0);

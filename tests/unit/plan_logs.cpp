@@ -160,7 +160,7 @@ TEST(PlanCases, InputsThatCannotBeAreSentences) {
   has(R"({"pp": 9, "available_kv_gib_per_rank": 1.0})", "pp 9 is more than the 4 layers");
   has(R"({"available_kv_gib_per_rank": 1e300})", "a budget of");
   has(R"({"max_model_len": 1e300, "available_kv_gib_per_rank": 1.0})", "max_model_len");
-  has(R"({"block_size": 20, "available_kv_gib_per_rank": 1.0})", "multiple of 8");
+  has(R"({"block_size": 20, "available_kv_gib_per_rank": 1.0})", "no block size 20");
   has(R"({"mamba_cache_mode": "some", "available_kv_gib_per_rank": 1.0})", "none, align and all");
 }
 
@@ -254,7 +254,7 @@ TEST(PlanExplain, LogsOfAllShapes) {
       {"llama_cpp_qwen3_q8.log", "qwen3-235b-a22b", 4, 4, "q8_0", "follow from"},
       {"vllm_cut_line.log", "kimi-k2", 1, 1, "bf16", "follows from"},
       // V0 engine: its own words for the budget, blocks and, when it refuses, tokens.
-      {"vllm_v0_profile.log", nullptr, 4, 4, "bf16, blocks of 16, TP1, rules of vllm 0.6", "follow from"},
+      {"vllm_v0_profile.log", nullptr, 4, 4, "bf16, blocks of 16, TP1, rules of vllm 0.7.1", "follow from"},
       {"vllm_v0_refused.log", "llama-3.1-8b", 3, 3, "TP2", "4.98 to 5.37 GiB here"},
       {"vllm_qwen36_compose.log", "qwen3.5-35b-a3b", 2, 2, "fp8, blocks of 2096, TP1, aligned prefix caching",
        "do not contradict each other"},
@@ -395,7 +395,8 @@ TEST(PlanExplain, TwoPrefillChunksInFlight) {
 }
 
 TEST(PlanExplain, WeightsInFormatsThatTheEngineReads) {
-  // SGLang reads no GGUF file, whatever their sizes come near to; the vision tower is what the config lacks.
+  // SGLang reads no GGUF file, whatever their sizes come near to. It logs what the GPU lost, not what the weights take:
+  // 72.0 GiB here with the tower whole on every rank.
   const Explanation kimi = explain(
       read_log("[2026-02-26 16:41:18 TP7] Load weight end. avail mem=209.98 GB, mem usage=73.58 GB.\n"
                "[2026-02-26 16:41:18 TP7] KV Cache is allocated. #tokens: 2454421, KV size: 160.63 GB\n"),
@@ -403,7 +404,7 @@ TEST(PlanExplain, WeightsInFormatsThatTheEngineReads) {
   ASSERT_EQ(kimi.numbers.size(), 3U);
   EXPECT_FALSE(kimi.numbers[0].matches);
   EXPECT_EQ(kimi.numbers[0].how.find("q4_k_m"), std::string::npos) << kimi.numbers[0].how;
-  EXPECT_NE(kimi.numbers[0].how.find("tower is not counted"), std::string::npos) << kimi.numbers[0].how;
+  EXPECT_NE(kimi.numbers[0].how.find("scraps of the allocator"), std::string::npos) << kimi.numbers[0].how;
   EXPECT_TRUE(kimi.numbers[2].matches);
 }
 
@@ -631,7 +632,7 @@ TEST(PlanExplain, TheConfigsOwnWeightsComeFirst) {
         out.numbers, [](const Explained& number) { return number.logged.kind == LogKind::kWeights; });
     ASSERT_NE(weights, out.numbers.end()) << log;
     EXPECT_TRUE(weights->matches) << log;
-    EXPECT_EQ(weights->how, "weights as the config says") << log;
+    EXPECT_TRUE(weights->how.starts_with("weights as the config says")) << log << weights->how;
   }
 }
 
@@ -680,6 +681,63 @@ TEST(PlanExplain, LinesThatOnlyLookLikeMemory) {
   EXPECT_TRUE(read_log("GPU KV cache usage: 3.2%, Prefix cache hit rate: 81.9%").empty());
   EXPECT_TRUE(read_log("[MemUsageChange] Allocated 2265.58 MiB for execution context memory.").empty());
   EXPECT_TRUE(read_log("llama_kv_cache: CUDA0 KV buffer size = lots MiB").empty());
+}
+
+TEST(PlanExplain, NumbersThatCannotBeReadAreNamed) {
+  for (const char* line :
+       {"Available KV cache memory: lots GiB", "Available KV cache memory: 46.80 apples",
+        "GPU KV cache size: many tokens", "Model loading took ages",
+        "KV Cache is allocated. #tokens: 975424, KV size: ??? GB",
+        "KV Cache is allocated. #tokens: 171008, K size: 10.44 GB, V size: n/a GB",
+        "KV Cache is allocated. #tokens: NaN, K size: 10.44 GB, V size: 10.44 GB",
+        "Load weight end. type=X, avail mem=1.00 GB, mem usage=unknown GB",
+        "Mamba Cache is allocated. max_mamba_cache_size: 257, conv_state size: xGB, ssm_state size: 13.04GB",
+        "Memory usage when calculating max tokens in paged kv cache: total: 31.84 GiB, available: inf GiB",
+        "[MemUsageChange] Allocated 64.75 GiB for max tokens in paged KV cache (lots).",
+        "Number of blocks in KV cache primary pool: none", "llama_kv_cache: CUDA0 KV buffer size = lots MiB",
+        "llama_kv_cache: size = big MiB (  2048 cells,  27 layers,  8/8 seqs)",
+        "llama_kv_cache: size = 12.00 MiB ( 2048 cells, 2 layers, 1/1 seqs), K (f16): oops MiB, V (f16): "
+        "6.00 MiB",
+        "llama_new_context_with_model: KV self size  = 9760.00 MiB, K (f16): 5856.00 MiB, V (f16): 0xf40 MiB",
+        "llama_new_context_with_model: KV self size = ~ MiB, c^KV (q8_0): 1166.62 MiB, kv^T: not used"}) {
+    EXPECT_EQ(read_log(line).unreadable, (std::vector<int>{1})) << line;
+  }
+  // Cut off, negative, not used, or about something else: nothing is hidden there.
+  for (const char* line :
+       {"Available KV cache memory: 46.8",
+        "Available KV cache memory:", "Available KV cache memory: -23.55 GiB",
+        "Available KV cache memory: 46.80 G", "KV Cache is allocated. #tokens: 975424, KV size: 43.",
+        "llama_new_context_with_model: KV self size  = 5369.91 MiB, c^KV (f16): 5369.91 MiB, kv^T: not used",
+        "llama_kv_cache: layer   0: dev = CUDA0", "KV size: whatever", "mem usage=whatever",
+        "llama_kv_cache_iswa: creating non-SWA KV cache, size = 393216 cells"}) {
+    EXPECT_TRUE(read_log(line).unreadable.empty()) << line;
+  }
+}
+
+TEST(PlanExplain, BeforeItHadMlaVllmKeptHeads) {
+  // 27 layers x 16 heads x 2 x 256 x 2 B x 16 tokens = 7,077,888 B: 35.42 GiB are 5,373 blocks, 5,373 / 512 = 10.49
+  // (vllm#10927, December 2024).
+  const LogReading log = read_log(
+      "INFO 12-06 07:43:10 llm_engine.py:249] Initializing an LLM engine (v0.6.4.post1) with config: "
+      "model='deepseek-ai/DeepSeek-V2-Lite-Chat', max_seq_len=8192, tensor_parallel_size=1\n"
+      "INFO 12-06 07:43:15 model_runner.py:1105] Loading model weights took 29.3010 GB\n"
+      "INFO 12-06 07:43:16 worker.py:235] the rest of the memory reserved for KV Cache is 35.42GiB.\n"
+      "INFO 12-06 07:43:16 gpu_executor.py:76] # GPU blocks: 5373, # CPU blocks: 606\n"
+      "INFO 12-06 07:43:16 gpu_executor.py:80] Maximum concurrency for 8192 tokens per request: 10.49x\n");
+  const Explanation old = explain(log, load_model("deepseek-v2-lite"));
+  EXPECT_TRUE(old.explained) << all_sentences(old);
+  EXPECT_NE(old.hypothesis.find("blocks of 16, TP1, MLA stored as K and V heads, rules of vllm 0.6"),
+            std::string::npos)
+      << old.hypothesis;
+}
+
+TEST(PlanExplain, AFormatTheEngineHasNotIsSaid) {
+  const Explanation out =
+      explain(read_log("vLLM API server version 0.11.0\nkv_cache_dtype='q8_0', tensor_parallel_size=1\n"
+                       "Available KV cache memory: 10.00 GiB\nGPU KV cache size: 81,920 tokens"),
+              load_model("llama-3.1-8b"));
+  EXPECT_NE(all_sentences(out).find("vllm has no cache format q8_0"), std::string::npos)
+      << all_sentences(out);
 }
 
 TEST(PlanExplain, ModelsAsLogsCallThem) {

@@ -192,11 +192,11 @@ void explain_alone(const LogReading& log, const ModelConfig& model, const Hypoth
                                       tokens ? "are" : "hold", text, counted));
 }
 
-/// A cache format that the log asks for and the engine has not for such a model.
+/// A cache format that the log asks for and the engine has not for such a model; a fork of it may.
 void explain_refused_format(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
                             Explanation& out) {
   const std::string asked = text::to_lower(log.cache_dtype);
-  if (asked.empty() || asked == "auto" || !only_fp8_entries(model, best.engine)) return;
+  if (asked.empty() || asked == "auto") return;
   try {
     validate(find_kv_format(asked), model, best.engine);
   } catch (const Error& error) {

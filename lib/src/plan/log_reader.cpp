@@ -73,24 +73,75 @@ std::string_view name_of(LogKind kind) noexcept {
 
 namespace {
 
+/// What says that a number follows, in lines that hold `sign`.
+struct NumberKey {
+  std::string_view sign, key;
+  bool bytes = false;  ///< and a unit behind it
+};
+constexpr NumberKey kNumberKeys[] = {
+    {"", "GPU KV cache size:"},
+    {"", "Available KV cache memory:", true},
+    {"", "the rest of the memory reserved for KV Cache is", true},
+    {"", "tokens per request:"},
+    {"", "# GPU blocks:"},
+    {"", "# cuda blocks:"},
+    {"", "# CUDA blocks:"},
+    {"", "Model loading took", true},
+    {"", "Loading model weights took", true},
+    {"", "max_total_num_tokens="},
+    {"KV Cache is allocated", "#tokens:"},
+    {"KV Cache is allocated", "KV size:", true},
+    {"KV Cache is allocated", " K size:", true},
+    {"KV Cache is allocated", " V size:", true},
+    {"Mamba Cache is allocated", "max_mamba_cache_size:"},
+    {"Mamba Cache is allocated", "conv_state size:", true},
+    {"Mamba Cache is allocated", "ssm_state size:", true},
+    {"Load weight end", "mem usage=", true},
+    {"", "for max tokens in paged KV cache ("},
+    {"max tokens in paged kv cache:", "available:", true},
+    {"", "blocks in KV cache primary pool:"},
+    {"", "primary blocks="},
+    {"llama_kv_cache", "KV buffer size =", true},
+    {"llama_kv_cache", ": size =", true},
+    {"", "KV self size =", true},
+    {"", "KV self size  =", true},
+};
+
+/// What stands behind "K (f16):" and its like, in llama.cpp's lines: nothing, where the line has it not.
+std::optional<std::string_view> behind_format(std::string_view text, std::string_view key) {
+  const std::optional<std::string_view> rest = after(text, key);
+  const std::size_t close = rest ? rest->find("):") : std::string_view::npos;
+  if (close == std::string_view::npos) return std::nullopt;
+  return rest->substr(close + 2);
+}
+
+/// Something stands there that is no number (of bytes); a line that ends there was cut off.
+bool is_no_number(std::string_view rest, bool bytes) {
+  const std::size_t begin = rest.find_first_not_of(" =");
+  if (begin == std::string_view::npos) return false;
+  rest = rest.substr(begin);
+  if (rest.starts_with('-')) rest.remove_prefix(1);
+  const std::optional<ScannedNumber> number = leading_number(rest);
+  if (!number) return true;
+  const bool cut = number->rest.find_first_not_of(" .GM") == std::string_view::npos;
+  return bytes && !cut && unit_of(number->rest) == 0;
+}
+
 /// Notes a line that says what its number is, but has none that can be read there.
 void note_unreadable(const LogLine& line) {
-  constexpr std::string_view kKeys[] = {"GPU KV cache size:",
-                                        "Available KV cache memory:",
-                                        "tokens per request:",
-                                        "# GPU blocks:",
-                                        "# cuda blocks:",
-                                        "# CUDA blocks:",
-                                        "max_total_num_tokens=",
-                                        "Model loading took",
-                                        "#tokens:"};
-  for (const std::string_view key : kKeys) {
-    const std::optional<std::string_view> rest = after(line.text, key);
-    if (!rest || rest->find_first_not_of(' ') == std::string_view::npos) continue;  // cut off
-    if (number_after(line.text, key) || number_after(line.text, std::string(key) + " -")) continue;
-    line.reading.unreadable.push_back(line.number);
-    return;
+  bool unreadable = false;
+  for (const NumberKey& one : kNumberKeys) {
+    if (!one.sign.empty() && !line.has(one.sign)) continue;
+    const std::optional<std::string_view> rest = after(line.text, one.key);
+    unreadable = unreadable || (rest && is_no_number(*rest, one.bytes));
   }
+  if (line.has("llama_kv_cache") || line.has("KV self size")) {
+    for (const std::string_view key : {" K (", " V (", " c^KV (", " kv^T ("}) {
+      const std::optional<std::string_view> rest = behind_format(line.text, key);
+      unreadable = unreadable || (rest && is_no_number(*rest, true));
+    }
+  }
+  if (unreadable) line.reading.unreadable.push_back(line.number);
 }
 
 }  // namespace
