@@ -289,6 +289,22 @@ TEST(PlanExplain, LogsOfAllShapes) {
       {"llama_cpp_glm52_dsa.log", "glm-5.2", 6, 6, "rules of llama.cpp b10000", "21 layers x 128 x 2 B"},
       {"llama_cpp_v2lite_metal.log", "deepseek-v2-lite", 3, 3, "MLA stored as K and V heads", "follow from"},
       {"ik_llama_r1_q8_16384.log", "deepseek-v3", 2, 2, "q8_0", "follow from"},
+      // Whole start-ups, every rank's lines among one another: the numbers are few among a hundred other lines.
+      {"whole_vllm_v0_llama70b_tp4.log", nullptr, 10, 10,
+       "bf16, blocks of 16, TP4, prefill chunks of 2048, rules of vllm 0.6",
+       "34.98 to 37.04 GiB here; the smallest decides"},
+      {"whole_vllm_ray_v3_tp16_coloured.log", nullptr, 20, 20, "bf16, blocks of 64, TP16, rules of vllm 0.8",
+       "24.51 to 24.71 GiB here"},
+      {"whole_vllm_v1_v31_tp8_coloured.log", nullptr, 24, 24, "bf16, blocks of 64, TP8, rules of vllm 0.10",
+       "the 8 tp ranks keep the same latent rows"},
+      {"whole_vllm_glm51_mixed_cut.log", "glm-5", 3, 3, "bf16, blocks of 64, TP8",
+       "78 layers x (512 + 64) x 2 B"},
+      {"whole_sglang_v32_dp8.log", nullptr, 16, 16, "fp8_ds_mla, blocks of 64, DP8",
+       "61 layers x (128 + 4 scale) B"},
+      {"whole_trtllm_r1_tp8.log", nullptr, 32, 32, "fp8, blocks of 32, TP8+EP8, rules of tensorrt-llm 1.0",
+       "was for measuring memory alone"},
+      {"whole_llama_cpp_v31_four_gpus.log", nullptr, 4, 4, "f16, TP1, rules of llama.cpp b7800",
+       "61 layers x (512 + 64) x 2 B"},
   };
   for (const LogCase& c : cases) {
     const LogReading log = read_log(log_text(c.file));
@@ -670,6 +686,15 @@ TEST(PlanExplain, WhatALogSays) {
   EXPECT_EQ(log.drafted, 3);
   EXPECT_TRUE(read_log("vllm serve m --enable-prefix-caching --max-model-len 4096").prefix_caching);
   EXPECT_FALSE(read_log("enable_prefix_caching=False").prefix_caching);
+  log = read_log("build: 7912 (4bd3e2f0c) with GNU 13.3.0 for Linux x86_64");
+  EXPECT_EQ(log.version, "b7912");
+  EXPECT_EQ(log.engine, "llama.cpp");
+  EXPECT_EQ(read_log("build: release (x) with GNU").engine, "");
+  EXPECT_EQ(read_log("Forcing kv cache block size to 64 for FlashMLA backend.").block, 64);
+  EXPECT_NEAR(read_log("Memory profiling results: total_gpu_memory=79.10GiB, kv_cache_size=35.42GiB")
+                  .numbers.at(0)
+                  .value,
+              35.42, 1e-9);
   // An old engine's refusal has tokens, not GiB.
   log = read_log(log_text("vllm_v0_refused.log"));
   for (const LogNumber& number : log.numbers) EXPECT_NE(number.kind, LogKind::kNeed);

@@ -227,6 +227,11 @@ void explain_lines(const LogReading& log, Explanation& out) {
     out.sentences.emplace_back("the line leaves the indexer's keys out: the pool takes more than it says");
     break;
   }
+  if (log.profiling_line > 0) {
+    out.sentences.push_back(
+        fmt::format("the pool that line {} speaks of was for measuring memory alone, and is left out",
+                    log.profiling_line));
+  }
   if (gigabytes) out.sentences.emplace_back("GB in this log are GiB, 2^30 bytes");
 }
 

@@ -115,6 +115,9 @@ std::vector<Choice<EngineRules>> engines_of(const LogReading& log, const ModelCo
       if (!known) engines.push_back({*rules, cost});
     }
   }
+  if (!model.mla) {  // how an engine stores a latent is nothing to a model without one
+    for (Choice<EngineRules>& engine : engines) engine.value.mla_storage = MlaStorage::kLatent;
+  }
   // llama.cpp's families differ in what MLA and window layers keep; -mla and --swa-full say, or the numbers
   // do.
   const bool cells = engines.front().value.pools == PoolKind::kCells;

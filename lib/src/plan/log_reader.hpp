@@ -75,7 +75,8 @@ struct LogReading {
   std::int64_t layers = 0;   ///< llama.cpp: n_layer
   double buffer_bytes = 0, buffer_slack = 0;  ///< llama.cpp: sum of KV buffers, and half digits of it
   int buffer_line = 0;
-  bool cut = false;  ///< the log is longer than what was read
+  int profiling_line = 0;  ///< TensorRT-LLM: the last line about a pool that was for measuring alone; 0: none
+  bool cut = false;        ///< the log is longer than what was read
   std::vector<LogNumber> numbers;
   std::vector<LogFailure> failures;
   std::vector<int> unreadable;  ///< lines where something else stands in place of a number

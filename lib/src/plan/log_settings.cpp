@@ -24,6 +24,18 @@ void read_version(const LogLine& line) {
   }
 }
 
+/// "build: 7912 (4bd3e2f0c) with GNU 13.3.0 ...": llama.cpp's number of commits is its version.
+void read_build(const LogLine& line) {
+  if (!line.reading.version.empty() || !line.has(" with ")) return;
+  const std::optional<std::string_view> rest = after(line.text, "build: ");
+  const std::size_t end = rest ? rest->find(" (") : std::string_view::npos;
+  if (end == std::string_view::npos || end == 0 || end > 6) return;
+  const std::string_view number = rest->substr(0, end);
+  if (number.find_first_not_of("0123456789") != std::string_view::npos) return;
+  line.reading.version = "b" + std::string(number);
+  line.engine("llama.cpp");
+}
+
 /// "True", "true", "1", or a flag alone before the next one.
 void keep_flag(bool& slot, std::optional<std::string> word) {
   if (!word) return;
@@ -113,6 +125,7 @@ void read_log_settings(const LogLine& line) {
   if (const auto length = number_after(t, "Using max model len "))
     keep(r.max_length, static_cast<std::int64_t>(length->value));
   read_version(line);
+  read_build(line);
   read_model(line);
   for (const char* key :
        {"tensor_parallel_size", "tp_size", "tensor-parallel-size", "tp-size", "tensor_parallel", "-tp"}) {
