@@ -90,6 +90,11 @@ TEST_F(MemcalcEngines, VllmBeforeMla) {
                                      "8k",   "--engine",         "vllm@0.6"};
   EXPECT_EQ(number(old, "cache.bytes_per_token"), 27.0 * 16 * 2 * 256 * 2);
   expect_has(out_of(old), "it had no MLA before 0.7.1");
+  expect_has(out_of(old), "vllm@0.6");
+  expect_has(out_of({"plan", "llama-3.1-8b", "--gpu", "h200", "--engine", "vllm@0.5"}), "vllm@0.5");
+  expect_has(out_of({"plan", "deepseek-v3.2", "--gpu", "h200", "--gpus", "8", "--context", "8k", "--engine",
+                     "vllm@0.8"}),
+             "vllm 0.8 runs no models with a top-k indexer, which came with 0.11");
   EXPECT_EQ(number(with(old, {"--mla-storage", "latent"}), "cache.bytes_per_token"), 27.0 * 576 * 2);
   refused({"plan", "deepseek-v3", "--gpu", "h200", "--dp", "8", "--engine", "vllm@0.6"},
           {"vllm 0.6 has no data parallelism"});

@@ -186,6 +186,7 @@ struct EngineRules {
   bool replicas = true;       ///< dp inside one engine
   bool expert_ranks = true;   ///< ep
   bool context_ranks = true;  ///< dcp
+  bool sparse_models = true;  ///< runs models with a top-k indexer
   bool gguf = false;          ///< weights come from GGUF files, in ggml's formats
   RuntimeRule runtime = RuntimeRule::kPrefillStep;
   bool off_gpu = false;         ///< its cache lies in host memory or on disk: no GPU's memory is its budget

@@ -20,18 +20,21 @@ void read_tower(Reading& reading) {
   if (value == nullptr || value->get_if<json::Object>() == nullptr) return;
   const Fields vision = *reading.outer.nested("vision_config");
   if (!is_moonvit(vision)) return;
-  TowerConfig tower;
-  tower.layers = vision.required("tower layers", {"vt_num_hidden_layers", "num_hidden_layers"}, kLayers);
-  tower.hidden_size = vision.required("tower width", {"vt_hidden_size", "hidden_size"}, kWidth);
-  tower.intermediate_size =
-      vision.required("tower FFN width", {"vt_intermediate_size", "intermediate_size"}, kWidth);
-  tower.patch = vision.required("patch size", {"patch_size"}, {1, 1024});
-  tower.positions = vision.required("tower positions", {"init_pos_emb_height"}, {1, 1 << 15}) *
-                    vision.required("tower positions", {"init_pos_emb_width"}, {1, 1 << 15});
-  const std::vector<std::int64_t> sides = vision.integers("merge_kernel_size", {1, 64});
-  if (sides.size() != 2) vision.wrong("merge_kernel_size", "two whole numbers, rows and columns");
-  tower.merged_patches = static_cast<int>(sides[0] * sides[1]);
-  reading.model->tower = tower;
+  const auto layers = vision.integer("tower layers", {"vt_num_hidden_layers", "num_hidden_layers"}, kLayers);
+  const auto width = vision.integer("tower width", {"vt_hidden_size", "hidden_size"}, kWidth);
+  const auto ffn = vision.integer("tower FFN width", {"vt_intermediate_size", "intermediate_size"}, kWidth);
+  const auto patch = vision.integer("patch size", {"patch_size"}, {1, 1024});
+  const auto rows = vision.integer("tower positions", {"init_pos_emb_height"}, {1, 1 << 15});
+  const auto columns = vision.integer("tower positions", {"init_pos_emb_width"}, {1, 1 << 15});
+  const std::vector<std::int64_t> merged = vision.integers("merge_kernel_size", {1, 64});
+  // A tower that is not described whole is left out, and a plan says so.
+  if (!layers || !width || !ffn || !patch || !rows || !columns || merged.size() != 2) return;
+  reading.model->tower = TowerConfig{.layers = static_cast<int>(*layers),
+                                     .hidden_size = static_cast<int>(*width),
+                                     .intermediate_size = static_cast<int>(*ffn),
+                                     .patch = static_cast<int>(*patch),
+                                     .positions = static_cast<int>(*rows * *columns),
+                                     .merged_patches = static_cast<int>(merged[0] * merged[1])};
 }
 
 }  // namespace mla

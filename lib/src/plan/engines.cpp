@@ -72,6 +72,7 @@ constexpr EngineRules vllm_0_5() {
       .replicas = false,
       .expert_ranks = false,
       .context_ranks = false,
+      .sparse_models = false,
       .cache_formats = kVllmFormats,
       .source = "logs of vllm#4650, vllm#10927",
       .oldest = "0.5",
@@ -119,6 +120,7 @@ constexpr EngineRules vllm_0_10() {
   rules.window = WindowRule::kWithChunk;
   rules.group_padding_limit = 1.25;
   rules.marlin_experts = true;
+  rules.sparse_models = true;  // from 0.11 on
   rules.context_ranks = true;  // from 0.10.2 on
   return rules;
 }
@@ -373,13 +375,19 @@ EngineRules find_engine(std::string_view what) {
   }
   const EngineRules* best = nullptr;
   bool known = false;
+  const std::vector<int> asked = version_numbers(version);
+  // "0.7" means the newest of 0.7.
+  const auto reached = [&](const EngineRules& rules) {
+    std::vector<int> since = version_numbers(rules.since);
+    if (asked.size() > 1) since.resize(std::min(since.size(), asked.size()));
+    return asked >= since;
+  };
   for (const EngineRules& rules : kEngines) {
     if (rules.name != name) continue;
     known = true;
-    const bool applies =
-        version.empty()     ? true
-        : is_month(version) ? rules.since.empty() || version.substr(0, 7) >= rules.date
-                            : rules.since.empty() || version_numbers(version) >= version_numbers(rules.since);
+    const bool applies = version.empty()     ? true
+                         : is_month(version) ? rules.since.empty() || version.substr(0, 7) >= rules.date
+                                             : rules.since.empty() || reached(rules);
     if (applies) best = &rules;
   }
   if (!known) {

@@ -238,6 +238,16 @@ void budget_beside_weights(Warnings& out, const PlanRequest& request, const Memo
   }
 }
 
+void newer_models(Warnings& out, const ModelConfig& model, const EngineRules& engine) {
+  const bool sparse = model.indexer || model.count(AttentionKind::kCompressed) > 0;
+  if (engine.sparse_models || !sparse) return;
+  out.push_back(
+      fmt::format("{} {} runs no models with a top-k indexer, which came with 0.11: it would not load {}, "
+                  "and this counts what its "
+                  "rules would make of it",
+                  engine.name, engine.since.empty() ? engine.oldest : engine.since, model.name));
+}
+
 /// What model, engine and formats bring along, whatever the layout and the context are.
 void in_any_plan(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
   out.insert(out.end(), model.warnings.begin(), model.warnings.end());
@@ -246,6 +256,7 @@ void in_any_plan(Warnings& out, const ModelConfig& model, const PlanRequest& req
   weight_formats(out, request);
   fork_format(out, request);
   packed_entries(out, model, request);
+  newer_models(out, model, request.engine);
   const Warnings cautions = hardware_cautions(model, request);
   out.insert(out.end(), cautions.begin(), cautions.end());
   engine_version(out, request.engine);
