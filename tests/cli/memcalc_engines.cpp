@@ -112,6 +112,15 @@ TEST_F(MemcalcEngines, CautionsOfTheHardware) {
              "weights: nvfp4 on mi300x");
   expect_lacks(out_of({"plan", "llama-3.1-8b", "--gpu", "b200", "--cache", "nvfp4", "--weights", "nvfp4"}),
                "does not multiply");
+  // No advice that a plan would caution against.
+  expect_lacks(out_of({"plan", "deepseek-v3", "--gpu", "a100-80gb", "--gpus", "16", "--context", "128k",
+                       "--concurrency", "90"},
+                      1),
+               "--cache fp8");
+  expect_has(out_of({"plan", "llama-3.1-70b", "--gpu", "h100-sxm", "--gpus", "4", "--context", "128k",
+                     "--concurrency", "8"},
+                    1),
+             "--cache fp8");
   expect_has(out_of(with(kV3, {"--block", "1"})), "vllm's flag takes it, but");
   refused(with(kV3, {"--block", "24"}), {"vllm has no block size 24: its sizes are 1, 8, 16"});
 }

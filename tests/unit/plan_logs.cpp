@@ -756,6 +756,22 @@ TEST(PlanExplain, BeforeItHadMlaVllmKeptHeads) {
       << old.hypothesis;
 }
 
+TEST(PlanExplain, AnEagleDraftersLayerIsInThePool) {
+  // Llama-3.1-8B and a drafter's layer: 33 x 4,096 B x 16 tokens; 10 GiB are 4,964 blocks, 4,964 / 2,048 = 2.42.
+  const std::string text =
+      "Initializing a V1 LLM engine (v0.11.0) with config: model='meta-llama/Llama-3.1-8B-Instruct', "
+      "speculative_config=SpeculativeConfig(method='eagle3', num_spec_tokens=3), tensor_parallel_size=1\n"
+      "Available KV cache memory: 10.00 GiB\nGPU KV cache size: 79,424 tokens\n"
+      "Maximum concurrency for 32,768 tokens per request: 2.42x\n";
+  const Explanation out = explain(read_log(text), load_model("llama-3.1-8b"));
+  EXPECT_TRUE(out.explained) << all_sentences(out);
+  EXPECT_NE(all_sentences(out).find("EAGLE drafter: its layer keeps a cache"), std::string::npos);
+  // Who does not say so has 32 layers: 81,920 tokens.
+  std::string without = text;
+  without.replace(without.find("eagle3"), 6, "ngram3");
+  EXPECT_FALSE(explain(read_log(without), load_model("llama-3.1-8b")).explained);
+}
+
 TEST(PlanExplain, AFormatTheEngineHasNotIsSaid) {
   const Explanation out =
       explain(read_log("vLLM API server version 0.11.0\nkv_cache_dtype='q8_0', tensor_parallel_size=1\n"

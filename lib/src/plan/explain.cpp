@@ -11,6 +11,7 @@
 #include "core/text.hpp"
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/drafter.hpp"
 #include "plan/explain_sentences.hpp"
 #include "plan/hypotheses.hpp"
 #include "plan/plan_request.hpp"
@@ -221,9 +222,7 @@ void add_too_long(const LogReading& log, const ModelConfig& model, Explanation& 
                   num(length), num(model.max_position), model.title));
 }
 
-}  // namespace
-
-Explanation explain(const LogReading& log, const ModelConfig& model) {
+Explanation explain_model(const LogReading& log, const ModelConfig& model) {
   Explanation out;
   const LogReading few = searched(log);
   Search search(few, model);
@@ -316,6 +315,27 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   add_too_long(log, model, out);
   add_sentences(log, model, *best, planned > 0, out);
   return out;
+}
+
+}  // namespace
+
+Explanation explain(const LogReading& log, const ModelConfig& model) {
+  Explanation alone = explain_model(log, model);
+  const bool drafter = log.eagle && log.engine == "vllm" && !alone.explained && !alone.numbers.empty();
+  if (!drafter) return alone;
+  // In place of the model's own prediction layers one layer of an EAGLE drafter, in the model's pool.
+  ModelConfig drafting = model;
+  try {
+    drop_prediction_layers(drafting);
+    add_drafter(drafting, 1);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    return alone;
+  }
+  Explanation both = explain_model(log, drafting);
+  if (!both.explained) return alone;
+  both.sentences.emplace_back("the log names an EAGLE drafter: its layer keeps a cache beside the model's");
+  return both;
 }
 
 std::vector<std::string> model_names(const std::string& logged) {

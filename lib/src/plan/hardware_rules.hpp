@@ -10,7 +10,7 @@ namespace mla::capacity {
 
 /// Sentences on formats and blocks for which this GPU has no kernels, or only ones that unpack; none for a GPU that is not
 /// described.
-[[nodiscard]] std::vector<std::string> hardware_cautions(const ModelConfig& model,
-                                                         const PlanRequest& request);
+[[nodiscard]] MLA_EXPORT std::vector<std::string> hardware_cautions(const ModelConfig& model,
+                                                                    const PlanRequest& request);
 
 }  // namespace mla::capacity

@@ -68,6 +68,7 @@ struct LogReading {
   bool full_windows = false;          ///< llama.cpp: --swa-full
   CacheOf cache = CacheOf::kUnknown;  ///< of the llama.cpp lines that follow
   int drafted = 0;                    ///< speculative tokens
+  bool eagle = false;                 ///< an EAGLE drafter is named
   bool prefix_caching = false;
   double free_share = 0;     ///< TensorRT-LLM: share of free memory for the cache; 0: not said
   int padding_layers = -1;   ///< vLLM: "Add 1 padding layers"

@@ -154,6 +154,7 @@ void read_log_settings(const LogLine& line) {
   for (const char* key : {"num_speculative_tokens", "num_spec_tokens"}) {
     keep(r.drafted, setting_number(t, key));
   }
+  if (line.has("speculative") && (line.has("eagle") || line.has("EAGLE"))) r.eagle = true;
   for (const char* key : {"kv_cache_dtype", "kv-cache-dtype"}) {
     const std::optional<std::string> word = setting_word(t, key);
     if (word && r.cache_dtype.empty()) r.cache_dtype = text::to_lower(*word);
