@@ -756,6 +756,41 @@ TEST(PlanExplain, BeforeItHadMlaVllmKeptHeads) {
       << old.hypothesis;
 }
 
+TEST(PlanExplain, LogsThatLostTheirLineEnds) {
+  for (const char* file : {"whole_vllm_v1_v31_tp8_coloured.log", "whole_vllm_ray_v3_tp16_coloured.log",
+                           "whole_sglang_v32_dp8.log", "whole_trtllm_r1_tp8.log"}) {
+    std::string text = log_text(file);
+    const LogReading lines = read_log(text);
+    std::ranges::replace(text, '\n', ' ');
+    const LogReading one = read_log(text);
+    EXPECT_EQ(one.numbers.size(), lines.numbers.size()) << file;
+    EXPECT_EQ(one.model, lines.model) << file;
+    EXPECT_TRUE(one.unreadable.empty()) << file;
+    const ModelConfig model = load_model(model_names(one.model).front());
+    const Explanation explanation = explain(one, model);
+    EXPECT_TRUE(explanation.explained) << file << '\n' << all_sentences(explanation);
+  }
+}
+
+TEST(PlanExplain, TwoStartsInOneLogAreSaid) {
+  const std::string both =
+      log_text("whole_vllm_v1_v31_tp8_coloured.log") + log_text("whole_vllm_v0_llama70b_tp4.log");
+  const LogReading log = read_log(both);
+  EXPECT_EQ(log.other_start, 126);
+  EXPECT_NE(all_sentences(explain(log, load_model("deepseek-v3"))).find("two start-ups are mixed"),
+            std::string::npos);
+  EXPECT_EQ(read_log(log_text("whole_vllm_v1_v31_tp8_coloured.log")).other_start, 0);
+}
+
+TEST(PlanExplain, WhatTheLogSaysThatCannotBe) {
+  const Explanation out =
+      explain(read_log("vLLM API server version 0.11.0, tensor_parallel_size=3\n"
+                       "Available KV cache memory: 10.00 GiB\nGPU KV cache size: 1,024 tokens"),
+              load_model("deepseek-v3"));
+  EXPECT_NE(all_sentences(out).find("tp 3 does not divide the 128 attention heads"), std::string::npos)
+      << all_sentences(out);
+}
+
 TEST(PlanExplain, AnEagleDraftersLayerIsInThePool) {
   // Llama-3.1-8B and a drafter's layer: 33 x 4,096 B x 16 tokens; 10 GiB are 4,964 blocks, 4,964 / 2,048 = 2.42.
   const std::string text =

@@ -208,6 +208,21 @@ bool only_counts(const LogReading& log, const Hypothesis& best) {
   });
 }
 
+/// Which rule of model or engine what the log says breaks; empty if it breaks none.
+std::string why_impossible(const LogReading& log, const ModelConfig& model) {
+  const std::vector<Hypothesis> said = hypotheses(log, model, 0);
+  if (said.empty()) return {};
+  const Hypothesis& first = said.front();
+  try {
+    validate(first.layout, model, first.engine);
+    static_cast<void>(pool_geometry(first.inputs(model, log), 0));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInternal) throw;
+    return fmt::format(": {}", error.what());
+  }
+  return {};
+}
+
 /// A request longer than the model can read: another model's log, or a mistake of whoever started the engine.
 void add_too_long(const LogReading& log, const ModelConfig& model, Explanation& out) {
   if (log.engine == "llama.cpp" || log.engine == "ik_llama.cpp")
@@ -250,8 +265,8 @@ Explanation explain_model(const LogReading& log, const ModelConfig& model) {
     if (best && outcome.all()) break;
   }
   if (!best) {
-    out.sentences.push_back(
-        fmt::format("no cache layout that {} can have agrees with the engine", model.title));
+    out.sentences.push_back(fmt::format("no cache layout that {} can have agrees with the engine{}",
+                                        model.title, why_impossible(few, model)));
     return out;
   }
   bool contradicts =

@@ -227,6 +227,12 @@ void explain_lines(const LogReading& log, Explanation& out) {
     out.sentences.emplace_back("the line leaves the indexer's keys out: the pool takes more than it says");
     break;
   }
+  if (log.other_start > 0) {
+    out.sentences.push_back(fmt::format(
+        "line {} names another version than the lines before it: two start-ups are mixed here, and their "
+        "numbers do not follow from each other",
+        log.other_start));
+  }
   if (log.profiling_line > 0) {
     out.sentences.push_back(
         fmt::format("the pool that line {} speaks of was for measuring memory alone, and is left out",

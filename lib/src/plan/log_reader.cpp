@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/log_reader.hpp"
 
+#include <algorithm>
+
 #include "plan/log_line.hpp"
 
 namespace mla::capacity {
@@ -141,7 +143,52 @@ void note_unreadable(const LogLine& line) {
       unreadable = unreadable || (rest && is_no_number(*rest, true));
     }
   }
-  if (unreadable) line.reading.unreadable.push_back(line.number);
+  std::vector<int>& lines = line.reading.unreadable;
+  if (unreadable && (lines.empty() || lines.back() != line.number)) lines.push_back(line.number);
+}
+
+/// "2025-10-09" of "[2025-10-09 03:15:02 DP3 TP3]", "01/16/2026" of "[01/16/2026-06:12:02]".
+bool starts_with_date(std::string_view text) {
+  if (text.size() < 10) return false;
+  return (text.starts_with("20") && text[4] == '-' && text[7] == '-') ||
+         (text[2] == '/' && text[5] == '/' && text.substr(6, 2) == "20");
+}
+
+/// "INFO 02-06 05:12:40 ", as vLLM's lines begin.
+bool starts_with_level(std::string_view text) {
+  for (const std::string_view level : {"INFO ", "WARNING "}) {
+    if (!text.starts_with(level)) continue;
+    const std::string_view date = text.substr(level.size());
+    return date.size() > 5 && date[2] == '-' && date[5] == ' ';
+  }
+  return false;
+}
+
+/// Where a line of a rank begins inside another: logs lose their line ends on their way into forms and chats.
+std::size_t next_line(std::string_view text) {
+  constexpr std::string_view kBegins[] = {"(Worker",     "(EngineCore",       "(APIServer",
+                                          "(VllmWorker", "(RayWorkerWrapper", "[TensorRT-LLM]"};
+  for (std::size_t at = text.find_first_of("([ ", 1); at != std::string_view::npos;
+       at = text.find_first_of("([ ", at + 1)) {
+    const std::string_view rest = text.substr(at);
+    // what follows a process's name is that process's line
+    if (rest[0] == ' ' && text[at - 1] != ')' && starts_with_level(rest.substr(1))) return at + 1;
+    if (rest[0] == '[' && starts_with_date(rest.substr(1))) return at;
+    if (std::ranges::any_of(kBegins, [&](std::string_view begin) { return rest.starts_with(begin); }))
+      return at;
+  }
+  return std::string_view::npos;
+}
+
+void read_line(std::string_view text, int number, LogReading& reading) {
+  const LogLine line{text, number, reading};
+  read_log_settings(line);
+  read_failure_line(line);
+  read_vllm_line(line);
+  read_sglang_line(line);
+  read_tensorrt_line(line);
+  read_llama_line(line);
+  note_unreadable(line);
 }
 
 }  // namespace
@@ -154,14 +201,13 @@ LogReading read_log(std::string_view text) {
     const std::size_t end = text.find('\n');
     const std::string plain = plain_line(text.substr(0, end));
     text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
-    const LogLine line{plain, ++number, reading};
-    read_log_settings(line);
-    read_failure_line(line);
-    read_vllm_line(line);
-    read_sglang_line(line);
-    read_tensorrt_line(line);
-    read_llama_line(line);
-    note_unreadable(line);
+    ++number;
+    std::string_view rest = plain;
+    for (std::size_t cut = 0; cut != std::string_view::npos && reading.numbers.size() < kMostNumbers;) {
+      cut = next_line(rest);
+      read_line(rest.substr(0, cut), number, reading);
+      if (cut != std::string_view::npos) rest.remove_prefix(cut);
+    }
   }
   reading.cut = !text.empty();
   finish_llama_log(reading);

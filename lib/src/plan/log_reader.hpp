@@ -76,6 +76,8 @@ struct LogReading {
   std::int64_t layers = 0;   ///< llama.cpp: n_layer
   double buffer_bytes = 0, buffer_slack = 0;  ///< llama.cpp: sum of KV buffers, and half digits of it
   int buffer_line = 0;
+  int other_start =
+      0;  ///< the first line that names another version than the first: a second start-up; 0: none
   int profiling_line = 0;  ///< TensorRT-LLM: the last line about a pool that was for measuring alone; 0: none
   bool cut = false;        ///< the log is longer than what was read
   std::vector<LogNumber> numbers;

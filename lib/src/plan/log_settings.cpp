@@ -11,14 +11,19 @@ namespace {
 
 /// "version 0.11.0", "(v0.11.0)".
 void read_version(const LogLine& line) {
-  if (!line.reading.version.empty()) return;
   for (const std::string_view key :
        {"vLLM API server version ", "LLM engine (v", "vLLM version ", "vllm==", "vllm-openai:v",
         "TensorRT-LLM version: ", "TensorRT LLM version: ", "sglang==", "█  version "}) {
     const std::optional<std::string_view> rest = after(line.text, key);
     if (!rest || rest->empty()) continue;
-    const std::size_t end = rest->find_first_of(" ),;'\"");
-    line.reading.version = std::string(rest->substr(0, std::min<std::size_t>(end, 40)));
+    const std::string_view version =
+        rest->substr(0, std::min<std::size_t>(rest->find_first_of(" ),;'\""), 40));
+    if (!line.reading.version.empty()) {
+      if (version != line.reading.version && line.reading.other_start == 0)
+        line.reading.other_start = line.number;
+      return;
+    }
+    line.reading.version = std::string(version);
     line.engine(key.starts_with("Tensor") ? "tensorrt-llm" : key.starts_with("sglang") ? "sglang" : "vllm");
     return;
   }
