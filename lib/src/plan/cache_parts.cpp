@@ -112,7 +112,7 @@ void add_mla(std::vector<CachePart>& parts, const ModelConfig& model, const Laye
   const MlaDims& dims = *model.mla;
   if (stored.storage == MlaStorage::kExpanded) {
     parts.push_back(
-        head_part(model, format, std::max(1, dims.num_heads / tp), dims.head_width(), stored.head_dim_v));
+        head_part(model, format, std::max(1, dims.num_heads / tp), stored.head_dim_k, stored.head_dim_v));
   } else {
     parts.push_back(latent_row(model, format));
     if (stored.storage == MlaStorage::kLatentAndValue) {

@@ -192,11 +192,11 @@ void explain_alone(const LogReading& log, const ModelConfig& model, const Hypoth
                                       tokens ? "are" : "hold", text, counted));
 }
 
-/// A cache format that the log asks for and the engine has not for such a model.
+/// A cache format that the log asks for and the engine has not for such a model; a fork of it may.
 void explain_refused_format(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
                             Explanation& out) {
   const std::string asked = text::to_lower(log.cache_dtype);
-  if (asked.empty() || asked == "auto" || !only_fp8_entries(model, best.engine)) return;
+  if (asked.empty() || asked == "auto") return;
   try {
     validate(find_kv_format(asked), model, best.engine);
   } catch (const Error& error) {
@@ -226,6 +226,17 @@ void explain_lines(const LogReading& log, Explanation& out) {
     if (!number.matches || number.how.find(kNoIndexKeys) == std::string::npos) continue;
     out.sentences.emplace_back("the line leaves the indexer's keys out: the pool takes more than it says");
     break;
+  }
+  if (log.other_start > 0) {
+    out.sentences.push_back(fmt::format(
+        "line {} names another version than the lines before it: two start-ups are mixed here, and their "
+        "numbers do not follow from each other",
+        log.other_start));
+  }
+  if (log.profiling_line > 0) {
+    out.sentences.push_back(
+        fmt::format("the pool that line {} speaks of was for measuring memory alone, and is left out",
+                    log.profiling_line));
   }
   if (gigabytes) out.sentences.emplace_back("GB in this log are GiB, 2^30 bytes");
 }

@@ -68,6 +68,7 @@ struct LogReading {
   bool full_windows = false;          ///< llama.cpp: --swa-full
   CacheOf cache = CacheOf::kUnknown;  ///< of the llama.cpp lines that follow
   int drafted = 0;                    ///< speculative tokens
+  bool eagle = false;                 ///< an EAGLE drafter is named
   bool prefix_caching = false;
   double free_share = 0;     ///< TensorRT-LLM: share of free memory for the cache; 0: not said
   int padding_layers = -1;   ///< vLLM: "Add 1 padding layers"
@@ -75,7 +76,10 @@ struct LogReading {
   std::int64_t layers = 0;   ///< llama.cpp: n_layer
   double buffer_bytes = 0, buffer_slack = 0;  ///< llama.cpp: sum of KV buffers, and half digits of it
   int buffer_line = 0;
-  bool cut = false;  ///< the log is longer than what was read
+  int other_start =
+      0;  ///< the first line that names another version than the first: a second start-up; 0: none
+  int profiling_line = 0;  ///< TensorRT-LLM: the last line about a pool that was for measuring alone; 0: none
+  bool cut = false;        ///< the log is longer than what was read
   std::vector<LogNumber> numbers;
   std::vector<LogFailure> failures;
   std::vector<int> unreadable;  ///< lines where something else stands in place of a number
