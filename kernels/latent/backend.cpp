@@ -260,8 +260,10 @@ class LatentBackend final : public Backend {
     kernels::require(*this, shape, device);
     const latent::Table& table =
         *kernels::choose_image<latent::Table>(kernels::kImages, device.compute_capability);
-    if (options.batch_invariant) require_invariant(shape, options.share_prefixes);
-    if (!shape.shared.empty() && options.share_prefixes) {
+    if (options.batch_invariant) require_invariant(shape, options.prefix_reads);
+    if (!shape.shared.empty() && !options.batch_invariant &&
+        (options.prefix_reads == PrefixReads::kOnce ||
+         (options.prefix_reads == PrefixReads::kAuto && latent::cascade_pays(shape, device.num_sms)))) {
       return std::make_unique<CascadePlan>(shape, device, table, options);
     }
     return std::make_unique<LatentPlan>(
@@ -358,8 +360,8 @@ class LatentBackend final : public Backend {
       enqueue(inner, part, table_columns, workspace.subspan(static_cast<std::size_t>(plan.inner_at)), stream,
               from);
     };
-    attend(*plan.prefix, slices, stretches, stretch_table, cascade.stretch_columns);
     attend(*plan.own, slices + stretches, attention.num_requests, own_table, cascade.own_columns);
+    attend(*plan.prefix, slices, stretches, stretch_table, cascade.stretch_columns);
 
     latent::JoinParams join;
     join.attention = attention;
@@ -392,7 +394,7 @@ class LatentBackend final : public Backend {
   }
 
   /// What stands in the way of the same bits in any batch.
-  static void require_invariant(const AttentionShape& shape, bool share_prefixes) {
+  static void require_invariant(const AttentionShape& shape, PrefixReads reads) {
     if (shape.space == QuerySpace::kHead) {
       throw Error(
           ErrorCode::kUnsupported,
@@ -400,7 +402,7 @@ class LatentBackend final : public Backend {
                       "space are products whose order depends on the batch",
                       kName));
     }
-    if (!shape.shared.empty() && share_prefixes) {
+    if (!shape.shared.empty() && reads == PrefixReads::kOnce) {
       throw Error(
           ErrorCode::kUnsupported,
           fmt::format("{} has the same bits in any batch only where requests are computed by themselves, not "

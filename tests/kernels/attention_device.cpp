@@ -164,7 +164,7 @@ TEST_P(OnDevice, SharedPrefixesAndTheSameBitsInAnyBatchExcludeEachOther) {
   const Participant one = participant();
   if (!shares_prefixes(one)) GTEST_SKIP() << "it reads no prefix once";
   const AttentionShape shape = parse_shape("decode latent h16 4q1s200 prefix128");
-  PlanOptions options{.batch_invariant = true};
+  PlanOptions options{.batch_invariant = true, .prefix_reads = PrefixReads::kOnce};
   try {
     (void)one.backend->plan(shape, one.machine.device, options);
     ADD_FAILURE() << "both at once";
@@ -173,8 +173,10 @@ TEST_P(OnDevice, SharedPrefixesAndTheSameBitsInAnyBatchExcludeEachOther) {
     EXPECT_NE(std::string(e.what()).find("the prefix of 128 tokens that 4 of them share"), std::string::npos)
         << e.what();
   }
-  options.share_prefixes = false;
-  EXPECT_NE(one.backend->plan(shape, one.machine.device, options), nullptr);
+  for (const PrefixReads reads : {PrefixReads::kAuto, PrefixReads::kEach}) {
+    options.prefix_reads = reads;
+    EXPECT_NE(one.backend->plan(shape, one.machine.device, options), nullptr);
+  }
 }
 
 #ifdef MLA_HAVE_CUDA
@@ -199,7 +201,7 @@ TEST_P(OnDevice, TwoStreamsShareTheGpu) {
         "decode latent h32 l512 r64 p128 v128 q2s900_q1s3k_5q2s77 causal b64 q:bf16 "
         "out:bf16 cache:bf16",
         "decode latent h16 l512 r64 p128 v128 12q1s700_q1s900 causal prefix640 b64 q:bf16 out:bf16 "
-        "cache:bf16"}) {
+        "cache:bf16 reads=once"}) {
     const Case shape = parse_case(text);
     if (!GetParam()->supports(shape.shape, one.machine.device)) continue;
     EXPECT_EQ(mla::testing::run_on_two_streams(one, shape), "") << text;
