@@ -27,33 +27,37 @@ __device__ __forceinline__ std::int32_t slices_of(std::int32_t parts) {
 /// One thread's side of it.
 class Arrival {
  public:
-  /// Which slices to add up after arrive().
+  /// Which slices to add up.
   enum class Todo : std::uint32_t { kNone, kOwn, kOwnAndLeft, kAll };
 
   __device__ __forceinline__ Arrival(const Params& p, const Piece& piece)
       : words_(counter_of(p, piece)), parts_(static_cast<std::uint32_t>(piece.parts)), part_(piece.part) {}
 
-  /// Counts this part, which all of the CTA has written. `left` receives, for kOwnAndLeft, the bits of the
-  /// parts that gave up.
-  __device__ __forceinline__ Todo arrive(const Params& p, const Piece& piece, std::uint32_t* left) {
-    if (!p.may_wait) {
-      if (arrived(ptx::atomic_add_acq_rel(words_, kArrived)) != parts_ - 1) return Todo::kNone;
+  /// Counts this part, which all of the CTA has written. There is time for other work until finish_arrival().
+  __device__ __forceinline__ void begin_arrival(const Params& p, const Piece& piece) {
+    waits_ = p.may_wait;
+    has_slice_ = part_ < slices_of(piece.parts);
+    patient_ = piece.last;  // else the next piece is more urgent
+    const bool gives_up = waits_ && has_slice_ && !patient_;
+    if (gives_up) flag();
+    before_ = ptx::atomic_add_acq_rel(words_, kArrived + (gives_up ? kGaveUp : 0));
+  }
+
+  /// `left` receives, for kOwnAndLeft, the bits of the parts that gave up.
+  __device__ __forceinline__ Todo finish_arrival(std::uint32_t* left) {
+    const bool last = arrived(before_) == parts_ - 1;
+    if (!waits_) {
+      if (!last) return Todo::kNone;
       *words_ = 0;
       return Todo::kAll;
     }
-    departs_ = true;
-    const bool has_slice = part_ < slices_of(piece.parts);
-    const bool patient = piece.last;  // else the next piece is more urgent
-    if (has_slice && !patient) flag();
-    const std::uint32_t before =
-        ptx::atomic_add_acq_rel(words_, kArrived + (has_slice && !patient ? kGaveUp : 0));
-    if (arrived(before) == parts_ - 1) {
-      if (gave_up(before) == 0) return has_slice ? Todo::kOwn : Todo::kNone;
+    if (last) {
+      if (gave_up(before_) == 0) return has_slice_ ? Todo::kOwn : Todo::kNone;
       for (int i = 0; i < kernels::latent::kCounterWords - 1; ++i) left[i] = __ldcg(words_ + 1 + i);
-      if (has_slice && !patient) left[part_ / 32] &= ~(1U << (part_ % 32));
+      if (has_slice_ && !patient_) left[part_ / 32] &= ~(1U << (part_ % 32));
       return Todo::kOwnAndLeft;
     }
-    if (!has_slice || !patient) return Todo::kNone;
+    if (!has_slice_ || !patient_) return Todo::kNone;
 #pragma unroll 1
     for (int i = 0; i < kPolls; ++i) {
       if (arrived(ptx::load_acquire(words_)) == parts_) return Todo::kOwn;
@@ -62,13 +66,13 @@ class Arrival {
     return arrived(ptx::atomic_add_acq_rel(words_, kGaveUp)) == parts_ ? Todo::kOwn : Todo::kNone;
   }
 
-  /// After arrive(): begins to say that this CTA needs the words no more.
+  /// After finish_arrival(): begins to say that this CTA needs the words no more.
   __device__ __forceinline__ void depart() {
-    if (departs_) departed_before_ = ptx::atomic_add_relaxed(words_, kDeparted);
+    if (waits_) departed_before_ = ptx::atomic_add_relaxed(words_, kDeparted);
   }
   /// Ends it: the last to leave clears the words.
   __device__ __forceinline__ void finish() {
-    if (!departs_ || departed_before_ >> 20 != parts_ - 1) return;
+    if (!waits_ || departed_before_ >> 20 != parts_ - 1) return;
     for (int i = 0; i < kernels::latent::kCounterWords; ++i) words_[i] = 0;
   }
 
@@ -90,8 +94,8 @@ class Arrival {
   std::uint32_t* words_;
   std::uint32_t parts_;
   std::int32_t part_;
-  bool departs_ = false;
-  std::uint32_t departed_before_ = 0;
+  bool waits_ = false, has_slice_ = false, patient_ = false;
+  std::uint32_t before_ = 0, departed_before_ = 0;
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent

@@ -53,10 +53,12 @@ class Math {
  public:
   static constexpr int kLanes = kMathThreads / Config::kRows;  // threads of a row in the softmax
   static constexpr int kUnroll = Config::kRowTiles;            // of a pass's units: less code, which is cold
-  static constexpr int kBoxSteps = 4;                          // k-steps of a box
-  static constexpr int kColumns = kUnit / kLanes;              // of a unit, that such a thread has
-  static constexpr int kEntryTiles = 2 * Config::kRowTiles;    // of 8 entries a unit, in the scores
-  static constexpr int kChains = 2 / Config::kRowTiles;        // sums of a tile: enough in flight
+  static constexpr int kLastAlone =
+      Config::kRowTiles == 1 ? 1 : 0;                        // 32 rows wait for the products, not the keys
+  static constexpr int kBoxSteps = 4;                        // k-steps of a box
+  static constexpr int kColumns = kUnit / kLanes;            // of a unit, that such a thread has
+  static constexpr int kEntryTiles = 2 * Config::kRowTiles;  // of 8 entries a unit, in the scores
+  static constexpr int kChains = 2 / Config::kRowTiles;      // sums of a tile: enough in flight
 
   __device__ __forceinline__ Math() : warp_(threadIdx.x / 32), lane_(threadIdx.x % 32) {}
 
@@ -83,9 +85,9 @@ class Math {
 
     const std::int32_t units = posted.units;
     for (std::int32_t unit = 0; unit < units;) {
-      // Passes of three cost less a unit than of two, and those less than of one; four are two of two.
+      // Long passes cost less a unit. The last is of one unit: the others are behind when it arrives.
       const std::int32_t left = units - unit;
-      const std::int32_t count = left == 1 || (left == 3 && Config::kMostUnits == 3) ? left : 2;
+      const std::int32_t count = left == 1 ? 1 : min(Config::kMostUnits, left - kLastAlone);
       if (count == 1) {
         weigh<1>(p, shared, posted, unit);
       } else if (count == 2 || Config::kMostUnits == 2) {

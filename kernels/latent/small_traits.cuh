@@ -45,7 +45,7 @@ struct Small {
   static constexpr int kWeightPitch = kMostUnits * kUnit * 2 + 16;  // bytes, an odd number of chunks
 
   static constexpr int kRingAt = 0;
-  static constexpr int kScoresAt = kRingAt + kSlots * kSlotBytes;  // between pieces: what the merge adds up
+  static constexpr int kScoresAt = kRingAt + kSlots * kSlotBytes;
   static constexpr int kWeightsAt = kScoresAt + kQuarters * kRows * kScorePitch * 4;
   static constexpr int kShrinkAt = kWeightsAt + kRows * kWeightPitch;
   static constexpr int kSumsAt = kShrinkAt + kRows * 4;  // (m, l) of the piece's rows
@@ -56,7 +56,6 @@ struct Small {
   static constexpr int kLengthsAt = kTodoAt + 32;
   static constexpr int kBytes = kLengthsAt + 16;
   static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && kBoxes * kQueryBox <= kSlotBytes);
-  static_assert(kQuarters * kRows * kScorePitch * 4 >= kMathThreads * 24);
 };
 
 /// A piece as the load warps hand it to the math warps.
