@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kPartKeys = 64;     // fewer are not worth a part of their own
 constexpr std::int64_t kShortPart = 32;    // the same of short requests, whose parts are few and merge fast
 constexpr std::int64_t kShortKeys = 2048;  // of such a request
-constexpr std::int64_t kMostForced = 512;  // parts a request, which small_arrive.cuh can count
+constexpr std::int64_t kMostForced = 512;  // parts a request, which arrival.cuh can count
 constexpr std::int32_t kGroupKeys = 8;
 constexpr std::int64_t kLargeBlock = 64;  // keys, the same of the large-work kernel
 

@@ -9,7 +9,7 @@
 //   unit   four groups = 32 rows of the cache = one slot of the ring (L + 64 channels, boxes of 64)
 //   pass   up to three units:  S = Q K^T -> shared memory -> softmax -> P -> O += P V       (mma m16n8k16)
 //   end    CTAs that share a request meet in the workspace; when all are there, each adds up a slice of the
-//          result (small_arrive.cuh, small_merge.cuh)
+//          result (arrival.cuh, small_merge.cuh)
 //
 //   warps 0-7    mathematics (small_math.cuh) and merge
 //   warps 8-11   loads (small_load.cuh): eight entries a warp and unit by cp.async, any page size

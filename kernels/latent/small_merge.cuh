@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the CTAs' results to the output. Where CTAs share a row group, each writes its part to the workspace;
-// once all are there, each adds up a slice of the parts (small_arrive.cuh), in the order of the parts whoever
+// once all are there, each adds up a slice of the parts (arrival.cuh), in the order of the parts whoever
 // does it: the bits do not depend on it.
 //
 //   m = max m_i     out = sum 2^(m_i - m) o_i / sum 2^(m_i - m) l_i     lse = ln 2 (m + log2 of that sum)
@@ -31,8 +31,8 @@ class Merge {
     }
     publish(p, math, piece);
     sync_math();
-    Arrival arrival(p, piece);
-    if (threadIdx.x == 0) arrival.begin_arrival(p, piece);
+    Arrival arrival(part_of(p, piece));
+    if (threadIdx.x == 0) arrival.begin_arrival(p.may_wait);
     // What can be known without the others is worked out while they are waited for.
     const Place own(p, piece, piece.part);
     const OutputRow own_row(p, piece, own.at / kRowFours);
