@@ -100,10 +100,10 @@ class LatentPlan final : public Plan {
                    : clusters.per_request > 0 && !large ? clusters.count
                                                         : clusters.count * 2;
     const std::int64_t rows = whole && !options.batch_invariant ? 0 : latent::slot_count(params) * v.rows;
-    const std::int64_t all = std::int64_t{clusters.count} * params.row_groups;
+    const std::int64_t ctas = std::int64_t{clusters.count} * params.row_groups * clusters.size;
     const bool even = clusters.per_request == 0 && !options.batch_invariant;
-    const std::int64_t counted = even ? all : std::ssize(keys) * params.row_groups;
-    params.may_wait = all <= std::min<std::int64_t>(device.num_sms, latent::kMostParts) &&
+    const std::int64_t counted = even ? ctas : std::ssize(keys) * params.row_groups * clusters.size;
+    params.may_wait = ctas <= std::min<std::int64_t>(device.num_sms, latent::kMostParts) &&
                       counted * latent::kCounterWords <= latent::kCountersPerPlan;
     partials_at = place(rows * v.latent * 4);
     sums_at = place(rows * clusters.size * 2 * 4);

@@ -110,8 +110,8 @@ Clusters choose_large(const Work& work, std::int32_t size) {
   if (requests == 0) return c;
   const std::int64_t units = requests * work.row_groups;
   if (work.splits > 0) {
-    const bool counted = units * size * 2 <= kCountersPerPlan;  // a counter for each half of a unit's rows
-    c.per_request = counted ? work.splits : 1;
+    const bool counted = units * size <= kCountersPerPlan;  // a counter for each CTA's rows of a unit
+    c.per_request = counted ? static_cast<std::int32_t>(std::min<std::int64_t>(work.splits, kMostForced)) : 1;
     c.count = static_cast<std::int32_t>(requests * c.per_request);
     return c;
   }

@@ -33,7 +33,7 @@ struct Params {
                                    // to end and shared out evenly
   std::int32_t part_groups = 0;    // small work, > 0: fixed parts of about so many groups of eight keys
   std::int32_t slots = 0;          // results of parts that each row group has room for
-  bool may_wait = false;  // small work: all CTAs fit side by side, so one may wait for others a while
+  bool may_wait = false;  // all CTAs fit side by side, so one may wait for others a while
   // Strides of the cache in bytes, which fit 32 bits: addresses cost a few multiply-adds.
   std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
   // Workspace: results of parts of a request. A cluster may end one request and begin another: two slots.
@@ -60,7 +60,7 @@ struct Table {
 };
 
 inline constexpr std::int32_t kCountersPerPlan = 1024;
-/// Small work: words of a row group of a request, one that counts and five that hold a bit a part.
+/// Words of a row group of a request (of a CTA's rows of it), one that counts and five that hold a bit a part.
 inline constexpr std::int32_t kCounterWords = 6;
 inline constexpr std::int32_t kMostParts = 160;
 /// Fixed parts: groups of eight keys of a part while there are not more parts than a request may have.
