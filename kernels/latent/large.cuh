@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool work = control.range.range.begin < control.range.range.end;
   const std::uint32_t shared = ptx::smem(dynamic);
   if (role == 0) {
-    ptx::fewer_registers<48>();
+    ptx::fewer_registers<56>();
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp == 0) {
       KeyLoader<Config>{p, maps, control, shared, rank}.run();
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     clear_tail(p);
   } else if (role == 1) {
-    ptx::more_registers<128>();
+    ptx::fewer_registers<120>();
     if (work) Scores<Config>{p, control, shared, rank}.run();
   } else {
     ptx::more_registers<168>();
@@ -121,6 +121,9 @@ void run_large(const kernels::latent::Params& params, void* stream) {
   call.ranges = params.clusters * params.row_groups;
   // A pair of CTAs shares the loads of every 32 keys.
   call.box = Config::kTiles == 1 && params.attention.cache.block_size % 32 == 0 ? 32 : 16;
+#ifdef MLA_PREFETCH
+  call.prefetch = true;
+#endif
   const Maps maps = make_maps(call);
 
   constexpr auto kernel = latent_large<Config>;

@@ -54,6 +54,14 @@ struct KeyLoader {
     if (a.causal && a.window > 0) {
       s.plain_begin = max(s.plain_begin, (max(0, s.r.keys - a.window) + kBlock - 1) / kBlock - s.r.skip);
     }
+    if (s.whole()) return;
+    const Range& range = control.range.range;
+    const std::int32_t first_range = range_of(range.total, range.count, s.origin);
+    const std::int32_t last_range = range_of(range.total, range.count, s.origin + s.r.blocks - 1);
+    s.first_range = first_range + range.base;
+    s.parts = last_range - first_range + 1;
+    const bool ends = range_begin(range.total, range.count, last_range + 1) == s.origin + s.r.blocks;
+    s.patient = ends ? s.parts : s.parts - 1;
   }
 
   /// Every lane looks up a box: those of 8 or 16 blocks from block j on, of those before block `last`.
@@ -117,6 +125,14 @@ struct KeyLoader {
     });
   }
 
+  /// The block whose boxes start at lane `turn` into the L2, while its slot is still busy.
+  __device__ __forceinline__ void prefetch(int turn, int boxes) const {
+    load(turn, 0, boxes, [&](std::uint32_t, std::int32_t at_offset, std::int32_t at_page) {
+      ptx::tma_prefetch(&maps.latent, 0, 0, 0, at_offset / 8, at_page);
+      ptx::tma_prefetch(&maps.rope, 0, at_offset, at_page);
+    });
+  }
+
   __device__ __forceinline__ void run() {
     const int boxes = kBlock / p.box;  // of a block: 2 or 4
     int slot = 0, segment = 0;
@@ -146,6 +162,7 @@ struct KeyLoader {
         wait_empty(slot, 1, parity);
         load_latent(turn, boxes / 2, boxes, tile, full);
         load_rope(turn, boxes, tile, full);  // where the weights of all keys were
+        if (p.prefetch && turn + boxes < 32) prefetch(turn + boxes, boxes);
         if (++slot == kSlots) {
           slot = 0;
           parity ^= 1;
@@ -172,7 +189,8 @@ __device__ __forceinline__ void fetch_query(const Call& p, std::uint32_t shared,
     const std::int32_t r = exists ? first + static_cast<std::int32_t>(row) : 0;
     const std::int32_t query = p.by_heads.quotient(r);
     const typename Config::Element* const from = data + (first_token + query) * q.stride_token +
-                                                 (r - query * p.attention.num_heads) * q.stride_head + lane * 8;
+                                                 (r - query * p.attention.num_heads) * q.stride_head +
+                                                 lane * 8;
     const std::uint32_t to =
         shared + kQueryAt + row * 128 + ((lane % 8 ^ row % 8) << 4) + lane / 8 * kChunkBytes;
     const int bytes = exists ? 16 : 0;

@@ -56,17 +56,11 @@ class CutUnit {
         rank_(m.rank),
         warp_(m.half * 4 + static_cast<std::int32_t>(m.thread() / 32)),
         lane_(static_cast<std::int32_t>(m.lane())) {
-    const Range& range = control_.range.range;
-    const std::int32_t first = range_of(range.total, range.count, s.origin);
-    const std::int32_t last = range_of(range.total, range.count, s.origin + s.r.blocks - 1);
-    first_ = first + range.base;
-    part_.parts = last - first + 1;
-    part_.part = static_cast<std::int32_t>(blockIdx.x / Config::kTiles) - first_;
+    part_.parts = s.parts;
+    part_.part = static_cast<std::int32_t>(blockIdx.x / Config::kTiles) - s.first_range;
+    part_.slices = min(kPatches, s.patient);
     part_.patient = s.more == 0;
-    // The last part's CTA may have another unit to begin, and then it does not wait.
-    const bool all = range_begin(range.total, range.count, last + 1) == s.origin + s.r.blocks;
-    part_.slices = min(kPatches, all ? part_.parts : part_.parts - 1);
-    const std::int32_t unit = p_.per_request > 0 ? range.base / p_.per_request : first_;
+    const std::int32_t unit = p_.per_request > 0 ? control_.range.range.base / p_.per_request : s.first_range;
     part_.words = reinterpret_cast<std::uint32_t*>(p_.counters) +
                   (unit * Config::kTiles + rank_) * (p_.may_wait ? kernels::latent::kCounterWords : 1);
     if (p_.may_wait && part_.patient && part_.part < part_.slices && part_.slices > 1) {
@@ -83,8 +77,8 @@ class CutUnit {
     Arrival arrival(part_);
     if (speaks) {
       arrival.begin_arrival(p_.may_wait);
-      control_.todo[0] = static_cast<std::uint32_t>(
-          arrival.finish_arrival(control_.todo + 1, [this] { publish_kept(); }));
+      control_.todo[0] =
+          static_cast<std::uint32_t>(arrival.finish_arrival(control_.todo + 1, [this] { publish_kept(); }));
     }
     ptx::bar_sync<kValuesBarrier, 256>();
     if (speaks) arrival.depart();
@@ -109,7 +103,7 @@ class CutUnit {
   }
   /// Results in the workspace. A range may end one unit and begin another: 2 c and 2 c + 1.
   [[nodiscard]] __device__ __forceinline__ std::int32_t slot(std::int32_t part) const {
-    return (2 * (first_ + part) + (part == 0 ? 1 : 0)) * Config::kTiles + rank_;
+    return (2 * (s_.first_range + part) + (part == 0 ? 1 : 0)) * Config::kTiles + rank_;
   }
   /// This lane's first four of a patch of a part.
   [[nodiscard]] __device__ __forceinline__ float4* fours(std::int32_t part, std::int32_t patch) const {
@@ -192,9 +186,8 @@ class CutUnit {
         const std::int32_t part = first + i;
         const bool there = part < to;
         const float2* const sums = p_.sums + (slot(part) * 64 + row);
-        const float4* const source = kept && part == part_.part
-                                         ? kept_ + (patch - kept_begin_) * kPatchFours
-                                         : fours(part, patch);
+        const float4* const source =
+            kept && part == part_.part ? kept_ + (patch - kept_begin_) * kPatchFours : fours(part, patch);
 #pragma unroll
         for (int h = 0; h < 2; ++h) head[i][h] = there ? sums[8 * h] : make_float2(kLowest, 0.0F);
 #pragma unroll
@@ -295,7 +288,6 @@ class CutUnit {
   Control& control_;
   const Segment& s_;
   const std::int32_t rank_, warp_, lane_;
-  std::int32_t first_;  // range of the first part
   Part part_;
   std::int32_t kept_begin_ = 0, kept_end_ = 0;  // patches that are not in the workspace
   float4* kept_;                                // they, from this lane on

@@ -44,7 +44,7 @@ struct alignas(16) Control {
   alignas(8) std::uint64_t full[kSlots];  // keys are here
   std::uint64_t empty[kSlots][2];  // the values of the first and of the last 32 keys have been multiplied
   std::uint64_t weights_full[kSlots][2];  // of the first and of the last 32 keys
-  std::uint64_t first_query_full;  // of the first segment, which others fetch
+  std::uint64_t first_query_full;         // of the first segment, which others fetch
   std::uint64_t query_full, query_empty;
   Segment segments[kSegments];
   float factor[kSlots][64];  // what the sums so far must be multiplied with, a row

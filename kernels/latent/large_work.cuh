@@ -26,6 +26,7 @@ inline constexpr std::int32_t kBlock = 64;
 struct Call : kernels::latent::Params {
   std::int32_t ranges = 1;  // pairs of CTAs launched
   std::int32_t box = 32;    // keys of a tensor copy: 32, or 16 for page sizes that 32 does not divide
+  bool prefetch = false;    // the next block goes into the L2 while its slot is busy
 };
 
 /// What a request's keys are cut into. Blocks that no query sees are left out: with a window there are up to
@@ -90,8 +91,9 @@ __device__ __forceinline__ std::int32_t range_begin(std::int32_t total, std::int
   if (count < 1 << 15) return each * c + rest * c / count;
   return each * c + static_cast<std::int32_t>(std::int64_t{rest} * c / count);
 }
-/// The range that block x lies in.
+/// The range that block x lies in, mostly without one either.
 __device__ __forceinline__ std::int32_t range_of(std::int32_t total, std::int32_t count, std::int32_t x) {
+  if (x < 1 << 15 && count < 1 << 15) return ((x + 1) * count - 1) / total;
   return static_cast<std::int32_t>(((std::int64_t{x} + 1) * count - 1) / total);
 }
 
@@ -193,8 +195,8 @@ __device__ __forceinline__ void prefetch_first(const Call& p, std::int32_t c) {
   const float share = static_cast<float>(c) / static_cast<float>(p.ranges);
   const float units = share * static_cast<float>(a.num_requests * p.row_groups);
   const auto unit = static_cast<std::int32_t>(units);
-  const auto column = static_cast<std::int32_t>((units - static_cast<float>(unit)) *
-                                                static_cast<float>(p.table_columns - 1));
+  const auto column =
+      static_cast<std::int32_t>((units - static_cast<float>(unit)) * static_cast<float>(p.table_columns - 1));
   ptx::prefetch_l2(cache.block_table +
                    min(unit / p.row_groups, a.num_requests - 1) * cache.table_stride_request +
                    column * cache.table_stride_column);
@@ -243,6 +245,10 @@ struct Segment {
   std::int32_t origin = 0;
   std::int32_t plain_begin = 0, plain_end = 0;  // every row sees every key of these blocks
   std::int32_t more = 0;                        // another segment follows
+  // Of a cut unit: the range that has its first part, how many parts there are, and into how many slices the
+  // result is cut to be added up by those who may wait for it: all but the last part's CTA, if that has
+  // another unit to begin.
+  std::int32_t first_range = 0, parts = 1, patient = 1;
 
   [[nodiscard]] __device__ __forceinline__ bool whole() const { return first == 0 && last == r.blocks; }
 };

@@ -33,7 +33,7 @@ struct Params {
                                    // to end and shared out evenly
   std::int32_t part_groups = 0;    // small work, > 0: fixed parts of about so many groups of eight keys
   std::int32_t slots = 0;          // results of parts that each row group has room for
-  bool may_wait = false;  // all CTAs fit side by side, so one may wait for others a while
+  bool may_wait = false;           // all CTAs fit side by side, so one may wait for others a while
   // Strides of the cache in bytes, which fit 32 bits: addresses cost a few multiply-adds.
   std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
   // Workspace: results of parts of a request. A cluster may end one request and begin another: two slots.
