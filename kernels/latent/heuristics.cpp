@@ -138,7 +138,7 @@ bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::i
   if (rows <= 32 || keys.empty()) return false;  // at least half of its products would be padding
   // Nanoseconds on an H200 (132 multiprocessors) as measured; docs/kernels/cuda-latent-large.md has the points.
   constexpr std::int64_t kSmall = 9'000, kSmallKey = 290;  // 1024 keys of 32 rows
-  constexpr std::int64_t kLarge = 17'600, kPart = 1'920, kBlock = 2'400, kPairBlock = 1'880;
+  constexpr std::int64_t kLarge = 16'200, kPart = 30, kBlock = 2'250, kPairBlock = 1'830;
   const std::int64_t size = rows > 64 ? 2 : 1;
   const std::int64_t groups = ceil_div(rows, 64 * size);
   const std::int64_t units = static_cast<std::int64_t>(keys.size()) * groups;

@@ -121,9 +121,6 @@ void run_large(const kernels::latent::Params& params, void* stream) {
   call.ranges = params.clusters * params.row_groups;
   // A pair of CTAs shares the loads of every 32 keys.
   call.box = Config::kTiles == 1 && params.attention.cache.block_size % 32 == 0 ? 32 : 16;
-#ifdef MLA_PREFETCH
-  call.prefetch = true;
-#endif
   const Maps maps = make_maps(call);
 
   constexpr auto kernel = latent_large<Config>;

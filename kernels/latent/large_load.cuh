@@ -125,14 +125,6 @@ struct KeyLoader {
     });
   }
 
-  /// The block whose boxes start at lane `turn` into the L2, while its slot is still busy.
-  __device__ __forceinline__ void prefetch(int turn, int boxes) const {
-    load(turn, 0, boxes, [&](std::uint32_t, std::int32_t at_offset, std::int32_t at_page) {
-      ptx::tma_prefetch(&maps.latent, 0, 0, 0, at_offset / 8, at_page);
-      ptx::tma_prefetch(&maps.rope, 0, at_offset, at_page);
-    });
-  }
-
   __device__ __forceinline__ void run() {
     const int boxes = kBlock / p.box;  // of a block: 2 or 4
     int slot = 0, segment = 0;
@@ -162,7 +154,6 @@ struct KeyLoader {
         wait_empty(slot, 1, parity);
         load_latent(turn, boxes / 2, boxes, tile, full);
         load_rope(turn, boxes, tile, full);  // where the weights of all keys were
-        if (p.prefetch && turn + boxes < 32) prefetch(turn + boxes, boxes);
         if (++slot == kSlots) {
           slot = 0;
           parity ^= 1;

@@ -26,7 +26,6 @@ inline constexpr std::int32_t kBlock = 64;
 struct Call : kernels::latent::Params {
   std::int32_t ranges = 1;  // pairs of CTAs launched
   std::int32_t box = 32;    // keys of a tensor copy: 32, or 16 for page sizes that 32 does not divide
-  bool prefetch = false;    // the next block goes into the L2 while its slot is busy
 };
 
 /// What a request's keys are cut into. Blocks that no query sees are left out: with a window there are up to

@@ -20,18 +20,6 @@ __device__ __forceinline__ void prefetch_map(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/// cp.async.bulk.prefetch.tensor: the box into the L2, so that a copy of it later waits less.
-__device__ __forceinline__ void tma_prefetch(const void* map, int c0, int c1, int c2) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(map), "r"(c0),
-               "r"(c1), "r"(c2)
-               : "memory");
-}
-__device__ __forceinline__ void tma_prefetch(const void* map, int c0, int c1, int c2, int c3, int c4) {
-  asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];" ::"l"(map),
-               "r"(c0), "r"(c1), "r"(c2), "r"(c3), "r"(c4)
-               : "memory");
-}
-
 /// cp.async.bulk.tensor.3d global to shared of this CTA; the bytes count at `barrier`.
 __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
                                          int c1, int c2, std::uint64_t policy) {
