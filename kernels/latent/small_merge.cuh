@@ -31,9 +31,10 @@ class Merge {
     }
     publish(p, math, piece);
     sync_math();
-    Arrival arrival(p, piece);
+    Arrival arrival(part_of(p, piece));
     if (threadIdx.x == 0) {
-      shared.todo()[0] = static_cast<std::uint32_t>(arrival.arrive(p, piece, shared.todo() + 1));
+      arrival.begin_arrival(p.may_wait);
+      shared.todo()[0] = static_cast<std::uint32_t>(arrival.finish_arrival(shared.todo() + 1));
     }
     sync_math();
     if (threadIdx.x == 0) arrival.depart();
@@ -60,26 +61,28 @@ class Merge {
   static constexpr int kLogThreads = std::bit_width(static_cast<unsigned>(kMathThreads)) - 1;
   static_assert(1U << kLogFours == kFours && 1 << kLogThreads == kMathThreads);
 
-  /// One CTA has it all: fragments straight to the output.
+  /// Channels of a four's first pair; the second is eight behind it.
+  static __device__ __forceinline__ std::uint32_t channel_of(std::uint32_t four) {
+    return four / 4 * 16 + four % 4 * 2;
+  }
+
+  /// One CTA has it all: straight to the output.
   __device__ __forceinline__ void write_whole(const Params& p, const Shared<Config>& shared,
                                               const Math<Config>& math, const Piece& piece) const {
     auto* const heads = shared.template as<float2>(Config::kSumsAt);
-    if (Math<Config>::row_lane() == 0) heads[Math<Config>::row()] = make_float2(math.maximum(), math.sum());
+    math.each_sum([&](std::uint32_t row, float2 sums) { heads[row] = sums; });
     sync_math();
-    const std::uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (int m = 0; m < Config::kRowTiles; ++m) {
+    for (int i = 0; i < Math<Config>::kOwnRows; ++i) {
+      const std::uint32_t r = math.own_row(i);
+      const OutputRow row(p, piece, r, heads[r]);
+      if (!row.there) continue;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::uint32_t r = m * 16 + half * 8 + lane / 4;
-        const OutputRow row(p, piece, r, heads[r]);
-        if (!row.there) continue;
-#pragma unroll
-        for (int tile = 0; tile < Config::kWarpTiles; ++tile) {
-          const std::uint32_t channel = (threadIdx.x / 32 * Config::kWarpTiles + tile) * 8 + lane % 4 * 2;
-          row.write(p, channel,
-                    make_float2(math.output[m][tile][2 * half], math.output[m][tile][2 * half + 1]));
-        }
+      for (int j = 0; j < Math<Config>::kOwnFours; ++j) {
+        const float4 x = math.own(i, j);
+        const std::uint32_t channel = channel_of(math.own_four(j));
+        row.write(p, channel, make_float2(x.x, x.y));
+        row.write(p, channel + 8, make_float2(x.z, x.w));
       }
     }
     if (!piece.last) sync_math();
@@ -88,23 +91,14 @@ class Merge {
   __device__ __forceinline__ void publish(const Params& p, const Math<Config>& math,
                                           const Piece& piece) const {
     const std::int64_t slot = slot_of(p, piece, piece.part);
-    if (Math<Config>::row_lane() == 0) {
-      __stcg(p.sums + slot * Config::kRows + Math<Config>::row(), make_float2(math.maximum(), math.sum()));
-    }
-    const std::uint32_t lane = threadIdx.x % 32;
-    float4* const to = reinterpret_cast<float4*>(p.partials) + slot * kFours + lane / 4 * kRowFours +
-                       threadIdx.x / 32 * (Config::kWarpTiles * 2) + lane % 4;
+    float2* const sums = p.sums + slot * Config::kRows;
+    math.each_sum([&](std::uint32_t row, float2 x) { __stcg(sums + row, x); });
+    float4* const to = reinterpret_cast<float4*>(p.partials) + slot * kFours;
 #pragma unroll
-    for (int m = 0; m < Config::kRowTiles; ++m) {
+    for (int i = 0; i < Math<Config>::kOwnRows; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int j = 0; j < Config::kWarpTiles / 2; ++j) {
-          const auto& low = math.output[m][2 * j];
-          const auto& high = math.output[m][2 * j + 1];
-          __stcg(to + (m * 16 + half * 8) * kRowFours + j * 4,
-                 make_float4(low[2 * half], low[2 * half + 1], high[2 * half], high[2 * half + 1]));
-        }
+      for (int j = 0; j < Math<Config>::kOwnFours; ++j) {
+        __stcg(to + math.own_row(i) * kRowFours + math.own_four(j), math.own(i, j));
       }
     }
   }
@@ -266,7 +260,7 @@ class Merge {
                                              const Sum& sum) const {
     const OutputRow row(p, piece, at / kRowFours, make_float2(sum.top, sum.sum));
     if (!row.there) return;
-    const std::uint32_t channel = at % kRowFours / 4 * 16 + at % 4 * 2;
+    const std::uint32_t channel = channel_of(at % kRowFours);
     row.write(p, channel, make_float2(sum.x.x, sum.x.y));
     row.write(p, channel + 8, make_float2(sum.x.z, sum.x.w));
   }

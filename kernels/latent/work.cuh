@@ -2,7 +2,7 @@
 // Who works on which keys. Everything is derived on the device from the lengths as they are at run time, so a
 // captured graph can be replayed with others.
 //
-// The keys that a row group of a request sees are a list (two runs with a window), cut into groups of eight
+// The keys that a row group of a request sees are a list (two runs with a window), cut into groups of 32
 // entries. CTAs get them in one of three ways:
 //
 //   own CTAs       request b has CTAs b n .. b n + n - 1; its groups are dealt to them in turn: which page a
@@ -20,42 +20,16 @@
 #include <cstdint>
 
 #include "common/visible.cuh"
-#include "latent/table.hpp"
+#include "latent/lengths.cuh"
 
 namespace mla::MLA_ARCH_NS::latent {
 
-using kernels::latent::Params;
-
-inline constexpr int kGroup = 8;  // entries
-
-/// Where a request's rows are and how many keys it has.
-struct Lengths {
-  std::int32_t first_query = 0;  // row of q of the request's first query
-  std::int32_t first_token = 0;  // the same of out and lse
-  std::int32_t queries = 0;
-  std::int32_t keys = 0;  // new tokens included
-
-  __device__ __forceinline__ Lengths() {}
-  __device__ __forceinline__ Lengths(const Params& p, std::int32_t request) {
-    if (p.slices != nullptr) {
-      const kernels::latent::Slice slice = p.slices[request];
-      first_query = slice.first_query;
-      first_token = slice.first_token;
-      queries = slice.queries;
-      keys = slice.keys;
-      return;
-    }
-    const kernels::AttentionParams& a = p.attention;
-    first_query = first_token = a.cu_seqlens_q[request * a.cu_seqlens_stride];
-    queries = a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - first_token;
-    keys = a.seq_lens[request * a.seq_lens_stride];
-  }
-};
+inline constexpr int kGroup = 32;  // entries
 
 /// Rows first .. first + kRows - 1 of a request, as far as it has them.
 struct RowGroup : Lengths {
   KeyRuns runs;             // keys that any of the group's queries sees
-  std::int32_t groups = 0;  // of eight entries; 0: the request has no such rows
+  std::int32_t groups = 0;  // of 32 entries; 0: the request has no such rows
 
   __device__ __forceinline__ RowGroup() {}
   __device__ __forceinline__ RowGroup(const Params& p, const Lengths& lengths, std::int32_t first_row,
@@ -162,8 +136,7 @@ class Walk {
       own_end_ = own_;
       total_ += scan_warp(own_end_);
     }
-    // A CTA with less than a unit of the ring costs more in the merge than it saves.
-    used_ = max(1, min(p.clusters, p.part_groups > 0 ? total_ : total_ / 4));
+    used_ = max(1, min(p.clusters, total_));
     if (cta_ >= used_ || total_ == 0) return;
     each_ = total_ / used_;
     rest_ = total_ - each_ * used_;
