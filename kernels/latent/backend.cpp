@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <numbers>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -93,13 +94,15 @@ class LatentPlan final : public Plan {
                    : clusters.per_request > 0 && !large ? clusters.count
                                                         : clusters.count * 2;
     const std::int64_t rows = whole && !options.batch_invariant ? 0 : latent::slot_count(params) * v.rows;
-    const std::int64_t all = std::int64_t{clusters.count} * params.row_groups;
+    const std::int64_t ctas = std::int64_t{clusters.count} * params.row_groups * clusters.size;
     const bool even = clusters.per_request == 0 && !options.batch_invariant;
-    const std::int64_t counted = even ? all : std::ssize(keys) * params.row_groups;
-    // All rows of one query see the same keys.
-    const bool same_keys = std::ranges::all_of(s.batch, [](const Request& r) { return r.q_len <= 1; });
-    params.by_pairs = !large && v.rows == 32 && params.row_groups % 2 == 0 && same_keys;
-    params.may_wait = all <= std::min<std::int64_t>(device.num_sms, latent::kMostParts) &&
+    const std::int64_t counted = even ? ctas : std::ssize(keys) * params.row_groups * clusters.size;
+    // All rows of one query see the same keys. Few keys are there before the CTAs of a pair have found each other.
+    constexpr std::int64_t kPairKeys = 2048;
+    params.by_pairs = !large && v.rows == 32 && params.row_groups % 2 == 0 &&
+                      std::reduce(keys.begin(), keys.end()) > kPairKeys &&
+                      std::ranges::all_of(s.batch, [](const Request& r) { return r.q_len <= 1; });
+    params.may_wait = ctas <= std::min<std::int64_t>(device.num_sms, latent::kMostParts) &&
                       counted * latent::kCounterWords <= latent::kCountersPerPlan;
     partials_at = place(rows * v.latent * 4);
     sums_at = place(rows * clusters.size * 2 * 4);
@@ -260,8 +263,10 @@ class LatentBackend final : public Backend {
     kernels::require(*this, shape, device);
     const latent::Table& table =
         *kernels::choose_image<latent::Table>(kernels::kImages, device.compute_capability);
-    if (options.batch_invariant) require_invariant(shape, options.share_prefixes);
-    if (!shape.shared.empty() && options.share_prefixes) {
+    if (options.batch_invariant) require_invariant(shape, options.prefix_reads);
+    if (!shape.shared.empty() && !options.batch_invariant &&
+        (options.prefix_reads == PrefixReads::kOnce ||
+         (options.prefix_reads == PrefixReads::kAuto && latent::cascade_pays(shape, device.num_sms)))) {
       return std::make_unique<CascadePlan>(shape, device, table, options);
     }
     return std::make_unique<LatentPlan>(
@@ -358,8 +363,8 @@ class LatentBackend final : public Backend {
       enqueue(inner, part, table_columns, workspace.subspan(static_cast<std::size_t>(plan.inner_at)), stream,
               from);
     };
-    attend(*plan.prefix, slices, stretches, stretch_table, cascade.stretch_columns);
     attend(*plan.own, slices + stretches, attention.num_requests, own_table, cascade.own_columns);
+    attend(*plan.prefix, slices, stretches, stretch_table, cascade.stretch_columns);
 
     latent::JoinParams join;
     join.attention = attention;
@@ -399,7 +404,7 @@ class LatentBackend final : public Backend {
   }
 
   /// What stands in the way of the same bits in any batch.
-  static void require_invariant(const AttentionShape& shape, bool share_prefixes) {
+  static void require_invariant(const AttentionShape& shape, PrefixReads reads) {
     if (shape.space == QuerySpace::kHead) {
       throw Error(
           ErrorCode::kUnsupported,
@@ -407,7 +412,7 @@ class LatentBackend final : public Backend {
                       "space are products whose order depends on the batch",
                       kName));
     }
-    if (!shape.shared.empty() && share_prefixes) {
+    if (!shape.shared.empty() && reads == PrefixReads::kOnce) {
       throw Error(
           ErrorCode::kUnsupported,
           fmt::format("{} has the same bits in any batch only where requests are computed by themselves, not "

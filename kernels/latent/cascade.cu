@@ -2,17 +2,19 @@
 // cuda-latent, shared prefixes: what stands around the two launches of the attention.
 //
 //   cut    the call as requests of two launches (slices), from the lengths and tables as they are at run time
-//   1      stretches of the prefixes: all queries of a group, stacked, no mask              f32 rows and their LSE
-//   2      what each request has behind its prefix, or all of it: the call's mask           f32 rows and their LSE
+//   1      what each request has behind its prefix, or all of it: the call's mask           f32 rows and their LSE
+//   2      stretches of the prefixes: all queries of a group, stacked, no mask              f32 rows and their LSE
 //   join   out = sum_i exp(lse_i - lse) part_i,   lse = log sum_i exp(lse_i)
 //
 //   keys   |------------- prefix ------------|--- own ---|     member 0
-//          |            the same             |---- own ------|        1     a stretch is one slice of launch 1,
-//          |- stretch -|- stretch -|- stret. |-- own --|              2     an own part is one slice of launch 2
+//          |            the same             |---- own ------|        1     an own part is one slice of launch 1,
+//          |- stretch -|- stretch -|- stret. |-- own --|              2     a stretch is one slice of launch 2
+//
+// In this order, or the own keys would push the stretches' results, which are many, out of the L2 before they are joined.
 //
 // A member shares if every one of its queries sees the whole prefix and if its block table begins as the leader's
-// does, which is the first member that is long enough. The others are computed by themselves in launch 2; their rows of
-// launch 1 are not read.
+// does, which is the first member that is long enough. The others are computed by themselves in launch 1; their rows of
+// launch 2 are not read.
 //
 // Bytes: the block tables twice, partial results once each way (stretches + 1 a row). Bound: latency.
 // docs/kernels/cuda-latent-prefix.md has the model and the measurements.
@@ -33,15 +35,12 @@ using kernels::latent::Slice;
 using kernels::latent::Source;
 
 constexpr int kCutThreads = 128;
-constexpr int kJoinWarps = 4;
+constexpr int kJoinThreads = 128;  // at most: L / 4
 constexpr unsigned kEveryLane = 0xffffffffU;
 
-/// Whether all queries of a request see all of a prefix of `tokens` keys.
-__device__ __forceinline__ bool long_enough(const kernels::AttentionParams& a, std::int32_t request,
-                                            std::int32_t tokens) {
-  const std::int32_t queries =
-      a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - a.cu_seqlens_q[request * a.cu_seqlens_stride];
-  const std::int32_t keys = a.seq_lens[request * a.seq_lens_stride];
+/// Whether all of so many queries of a request with so many keys see all of a prefix of `tokens`.
+__device__ __forceinline__ bool long_enough(const kernels::AttentionParams& a, std::int32_t queries,
+                                            std::int32_t keys, std::int32_t tokens) {
   return queries > 0 && keys - (a.causal ? queries - 1 : 0) >= tokens;
 }
 
@@ -50,9 +49,13 @@ __device__ __forceinline__ std::int32_t find_leader(const CutParams& p, const Ca
   __shared__ std::int32_t leader;
   if (threadIdx.x == 0) leader = group.first + group.count;
   __syncthreads();
+  const kernels::AttentionParams& a = p.attention;
   for (auto i = static_cast<std::int32_t>(threadIdx.x); i < group.count; i += kCutThreads) {
-    if (!long_enough(p.attention, group.first + i, group.tokens)) continue;
-    atomicMin(&leader, group.first + i);
+    const std::int32_t request = group.first + i;
+    const std::int32_t queries =
+        a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - a.cu_seqlens_q[request * a.cu_seqlens_stride];
+    if (!long_enough(a, queries, a.seq_lens[request * a.seq_lens_stride], group.tokens)) continue;
+    atomicMin(&leader, request);
     break;
   }
   __syncthreads();
@@ -92,28 +95,37 @@ __device__ __forceinline__ void cut_stretch(const CutParams& p, std::int32_t ind
   if (threadIdx.x == 0) p.slices[index] = slice;
 }
 
-/// The group that a request is a member of, or null.
-__device__ __forceinline__ const CascadeGroup* group_of(const CutParams& p, std::int32_t request) {
+/// The number of the group that a request is a member of, or -1.
+__device__ __forceinline__ std::int32_t group_of(const CutParams& p, std::int32_t request) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   for (std::int32_t first = 0; first < p.num_groups; first += 32) {
     const std::int32_t i = first + lane;
     const bool mine =
         i < p.num_groups && request >= p.groups[i].first && request < p.groups[i].first + p.groups[i].count;
     const unsigned found = __ballot_sync(kEveryLane, mine);
-    if (found != 0) return p.groups + first + (__ffs(static_cast<int>(found)) - 1);
+    if (found != 0) return first + (__ffs(static_cast<int>(found)) - 1);
   }
-  return nullptr;
+  return -1;
 }
 
-/// Whether a request's block table begins as the leader's does. All threads of the CTA.
+/// Copies what a request has behind a prefix of `blocks` blocks, and looks whether it has them as the leader does: both
+/// at once, or their loads would wait for each other. All threads of the CTA.
 __device__ __forceinline__ bool begins_alike(const CutParams& p, std::int32_t request, std::int32_t leader,
-                                             std::int32_t blocks) {
+                                             std::int32_t blocks, std::int32_t own_blocks,
+                                             std::int32_t* own) {
   const std::int64_t column = p.attention.cache.table_stride_column;
   bool alike = blocks <= p.table_columns;
-  if (alike && request != leader) {
-    for (auto i = static_cast<std::int32_t>(threadIdx.x); i < blocks; i += kCutThreads) {
-      alike = alike && table_row(p, request)[i * column] == table_row(p, leader)[i * column];
+  const std::int32_t compared = alike && request != leader ? blocks : 0;
+  const std::int32_t copied = min(own_blocks, min(p.own_columns, p.table_columns - blocks));
+  for (auto i = static_cast<std::int32_t>(threadIdx.x); i < max(compared, copied); i += kCutThreads) {
+    std::int32_t mine = 0, his = 0, behind = 0;
+    if (i < compared) {
+      mine = table_row(p, request)[i * column];
+      his = table_row(p, leader)[i * column];
     }
+    if (i < copied) behind = table_row(p, request)[(blocks + i) * column];
+    alike = alike && mine == his;
+    if (i < copied) own[i] = behind;
   }
   return __syncthreads_and(alike ? 1 : 0) != 0;
 }
@@ -126,20 +138,24 @@ __device__ __forceinline__ void cut_request(const CutParams& p, std::int32_t req
   source.first_token = first_query;
   source.queries = a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - first_query;
   source.own = p.own_row + first_query;
+  std::int32_t* const own = p.own_table + std::int64_t{request} * p.own_columns;
+  const auto blocks_of = [&a](std::int32_t n) {
+    return a.cache.by_block_size.quotient(n + a.cache.block_size - 1);
+  };
   std::int32_t shared = 0;
-  if (const CascadeGroup* const group = group_of(p, request); group != nullptr) {
-    const std::int32_t leader = find_leader(p, *group);
-    if (long_enough(a, request, group->tokens) &&
-        begins_alike(p, request, leader, a.cache.by_block_size.quotient(group->tokens))) {
-      shared = group->tokens;
-      source.prefix = group->row + first_query - a.cu_seqlens_q[group->first * a.cu_seqlens_stride];
-      source.rows = group->rows;
-      source.stretches = group->stretches;
-    }
+  const std::int32_t index = group_of(p, request);
+  const CascadeGroup group = p.groups[max(0, index)];
+  const std::int32_t leader = index >= 0 ? find_leader(p, group) : request;
+  if (index >= 0 && long_enough(a, source.queries, keys, group.tokens) &&
+      begins_alike(p, request, leader, a.cache.by_block_size.quotient(group.tokens),
+                   blocks_of(keys - group.tokens), own)) {
+    shared = group.tokens;
+    source.prefix = group.row + first_query - a.cu_seqlens_q[group.first * a.cu_seqlens_stride];
+    source.rows = group.rows;
+    source.stretches = group.stretches;
+  } else {
+    copy_entries(p, request, 0, blocks_of(keys), own, p.own_columns);
   }
-  const std::int32_t blocks = a.cache.by_block_size.quotient(keys - shared + a.cache.block_size - 1);
-  copy_entries(p, request, a.cache.by_block_size.quotient(shared), blocks,
-               p.own_table + std::int64_t{request} * p.own_columns, p.own_columns);
   if (threadIdx.x == 0) {
     p.sources[request] = source;
     p.slices[p.num_stretches + request] = {first_query, source.own, source.queries, keys - shared};
@@ -175,11 +191,14 @@ __device__ __forceinline__ void store_four(const kernels::AttentionParams& a, st
   store_pair(a.out.data, a.out.dtype, at + 2, make_float2(x.z, x.w));
 }
 
-/// One row (token, head) by a warp; lane i weighs part i: the stretches in order, then the request's own.
+/// One row (token, head) by a CTA, four channels a thread. In each warp lane i weighs part i: the stretches in order,
+/// then the request's own. Eight parts are on their way together, the first of them beside the weights.
 __device__ __forceinline__ void join_row(const JoinParams& p, const Source& source, std::int32_t query,
                                          std::int32_t head) {
+  constexpr int kAtOnce = 8;
   const kernels::AttentionParams& a = p.attention;
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  const std::int64_t channel = threadIdx.x * 4;
   const std::int64_t heads = a.num_heads;
   const auto row_of = [&](std::int32_t part) {
     const std::int64_t token =
@@ -187,58 +206,68 @@ __device__ __forceinline__ void join_row(const JoinParams& p, const Source& sour
     return (token + query) * heads + head;
   };
   const float lse = lane <= source.stretches ? __ldcg(p.lse + row_of(lane)) : -INFINITY;
-  const float top = warp_max(lse);
-  const float weight = lse == -INFINITY ? 0.0F : expf(lse - top);  // what is no number stays one that is not
-  const float sum = warp_sum(weight);
-  const float factor = sum == 0.0F ? 0.0F : weight / sum;
+  float factor = 0.0F;
+  float4 x = {0.0F, 0.0F, 0.0F, 0.0F};
   const std::int64_t token = std::int64_t{source.first_token} + query;
-  if (lane == 0 && a.lse != nullptr) {
-    a.lse[token * a.lse_stride_token + head * a.lse_stride_head] = sum == 0.0F ? -INFINITY : top + logf(sum);
-  }
-  const std::int64_t to = token * a.out.stride_token + head * a.out.stride_head;
-  for (std::int32_t channel = lane * 4; channel < a.latent; channel += 128) {
-    float4 x = {0.0F, 0.0F, 0.0F, 0.0F};
-#pragma unroll 4
-    for (std::int32_t part = 0; part <= source.stretches; ++part) {
-      const float f = __shfl_sync(kEveryLane, factor, part);
-      const float4 y = __ldcg(reinterpret_cast<const float4*>(p.parts + row_of(part) * a.latent + channel));
-      x.x += f * y.x;
-      x.y += f * y.y;
-      x.z += f * y.z;
-      x.w += f * y.w;
+#pragma unroll 1
+  for (std::int32_t first = 0; first <= source.stretches; first += kAtOnce) {
+    float4 y[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      y[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+      if (first + i <= source.stretches) {
+        y[i] = __ldcg(reinterpret_cast<const float4*>(p.parts + row_of(first + i) * a.latent + channel));
+      }
     }
-    store_four(a, to + channel, x);
+    if (first == 0) {
+      const float top = warp_max(lse);
+      const float weight =
+          lse == -INFINITY ? 0.0F : expf(lse - top);  // what is no number stays one that is not
+      const float sum = warp_sum(weight);
+      factor = sum == 0.0F ? 0.0F : weight / sum;
+      if (threadIdx.x == 0 && a.lse != nullptr) {
+        a.lse[token * a.lse_stride_token + head * a.lse_stride_head] =
+            sum == 0.0F ? -INFINITY : top + logf(sum);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float f = __shfl_sync(kEveryLane, factor, (first + i) & 31);
+      if (first + i > source.stretches) continue;
+      x.x += f * y[i].x;
+      x.y += f * y[i].y;
+      x.z += f * y[i].z;
+      x.w += f * y[i].w;
+    }
   }
+  store_four(a, token * a.out.stride_token + head * a.out.stride_head + channel, x);
 }
 
 /// Rows of tokens that belong to no request are empty.
 __device__ __forceinline__ void clear_tail(const kernels::AttentionParams& a) {
   const std::int64_t first = a.cu_seqlens_q[a.num_requests * a.cu_seqlens_stride];
-  for (std::int64_t r = threadIdx.x / 32; r < (a.num_tokens - first) * a.num_heads; r += kJoinWarps) {
+  for (std::int64_t r = blockIdx.x; r < (a.num_tokens - first) * a.num_heads; r += gridDim.x) {
     const std::int64_t token = first + r / a.num_heads;
     const std::int64_t head = r % a.num_heads;
-    const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
-    for (std::int32_t channel = lane * 4; channel < a.latent; channel += 128) {
-      store_four(a, token * a.out.stride_token + head * a.out.stride_head + channel, float4{});
-    }
-    if (lane == 0 && a.lse != nullptr) {
+    store_four(a, token * a.out.stride_token + head * a.out.stride_head + threadIdx.x * 4, float4{});
+    if (threadIdx.x == 0 && a.lse != nullptr) {
       a.lse[token * a.lse_stride_token + head * a.lse_stride_head] = -INFINITY;
     }
   }
 }
 
-/// blockIdx.y: a request, the last: what is behind them.
-__global__ void __launch_bounds__(kJoinWarps * 32) latent_join(const __grid_constant__ JoinParams p) {
+/// blockIdx.y: a request, the last: what is behind them. blockIdx.x: a row.
+__global__ void __launch_bounds__(kJoinThreads) latent_join(const __grid_constant__ JoinParams p) {
   ptx::let_next_launch_start();
   ptx::wait_for_previous_launch();
   const kernels::AttentionParams& a = p.attention;
   const auto request = static_cast<std::int32_t>(blockIdx.y);
   if (request == a.num_requests) {
-    if (blockIdx.x == 0) clear_tail(a);
+    clear_tail(a);
     return;
   }
   const Source source = p.sources[request];
-  const auto row = static_cast<std::int32_t>(blockIdx.x * kJoinWarps + threadIdx.x / 32);
+  const auto row = static_cast<std::int32_t>(blockIdx.x);
   const std::int32_t query = row / a.num_heads;
   if (query < source.queries) join_row(p, source, query, row - query * a.num_heads);
 }
@@ -267,9 +296,9 @@ void cut(const CutParams& p, void* stream) {
 }
 
 void join(const JoinParams& p, void* stream) {
-  const auto rows = static_cast<unsigned>(p.most_queries * p.attention.num_heads);
-  const dim3 grid((rows + kJoinWarps - 1) / kJoinWarps, static_cast<unsigned>(p.attention.num_requests) + 1);
-  launch(latent_join, "latent_join", grid, kJoinWarps * 32, p, stream);
+  const dim3 grid(static_cast<unsigned>(p.most_queries * p.attention.num_heads),
+                  static_cast<unsigned>(p.attention.num_requests) + 1);
+  launch(latent_join, "latent_join", grid, static_cast<unsigned>(p.attention.latent) / 4, p, stream);
 }
 
 }  // namespace mla::MLA_ARCH_NS::latent

@@ -24,6 +24,9 @@ struct Cascade {
 /// What stands in the way of reading shared prefixes once.
 [[nodiscard]] Support supports_cascade(const AttentionShape& shape, std::int64_t most_rows);
 
+/// Whether reading the prefixes once is the faster way, by a model of what both take.
+[[nodiscard]] bool cascade_pays(const AttentionShape& shape, std::int64_t num_sms);
+
 /// `whole`: prefixes stay whole, for kernels that share out a request's keys themselves. Else they are cut into stretches
 /// so that every cluster of the large-work kernel has about one, whose results are added up by all.
 [[nodiscard]] Cascade make_cascade(const AttentionShape& shape, std::int64_t num_sms, bool whole);

@@ -82,10 +82,11 @@ Clusters choose_small(const Work& work) {
 
 std::int64_t small_rows(std::span<const std::int64_t> keys, std::int64_t rows) {
   if (rows <= 16) return 16;
-  // Measured: two CTAs with 16 rows each start and merge faster than one with 32, until the keys count.
-  constexpr std::int64_t kFewKeys = 16 * 1024;
+  // Measured: CTAs with 16 rows each start and merge faster than half as many with 32, until the keys count that
+  // all of them read.
+  constexpr std::int64_t kFewKeys = 32 * 1024;
   const std::int64_t total = std::accumulate(keys.begin(), keys.end(), std::int64_t{0});
-  return rows <= 32 && total <= kFewKeys ? 16 : 32;
+  return total * ceil_div(rows, 16) <= kFewKeys ? 16 : 32;
 }
 
 std::int64_t fixed_parts(std::span<const std::int64_t> keys) {
@@ -110,8 +111,8 @@ Clusters choose_large(const Work& work, std::int32_t size) {
   if (requests == 0) return c;
   const std::int64_t units = requests * work.row_groups;
   if (work.splits > 0) {
-    const bool counted = units * size * 2 <= kCountersPerPlan;  // a counter for each half of a unit's rows
-    c.per_request = counted ? work.splits : 1;
+    const bool counted = units * size <= kCountersPerPlan;  // a counter for each CTA's rows of a unit
+    c.per_request = counted ? static_cast<std::int32_t>(std::min<std::int64_t>(work.splits, kMostForced)) : 1;
     c.count = static_cast<std::int32_t>(requests * c.per_request);
     return c;
   }
@@ -141,8 +142,8 @@ bool suits_large(const AttentionShape& shape) {
 bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms) {
   if (rows <= 32 || keys.empty()) return false;  // at least half of its products would be padding
   // Nanoseconds on an H200 (132 multiprocessors) as measured; docs/kernels/cuda-latent-large.md has the points.
-  constexpr std::int64_t kSmall = 9'000, kSmallKey = 290;  // 1024 keys of 32 rows
-  constexpr std::int64_t kLarge = 17'600, kPart = 1'920, kBlock = 2'400, kPairBlock = 1'880;
+  constexpr std::int64_t kSmall = 12'000, kSmallKey = 200;  // 1024 keys of 32 rows
+  constexpr std::int64_t kLarge = 16'200, kPart = 30, kBlock = 2'250, kPairBlock = 1'830;
   const std::int64_t size = rows > 64 ? 2 : 1;
   const std::int64_t groups = ceil_div(rows, 64 * size);
   const std::int64_t units = static_cast<std::int64_t>(keys.size()) * groups;

@@ -13,7 +13,8 @@
 //          +-------------+    +--------+   64 x 64 (shared)   +--------+--------+
 //
 //   warpgroup 0   loads    one warp: keys by tensor copies, block after block, across borders of requests
-//                          three warps: the query rows of the next segment by cp.async
+//                          three warps: the query rows of the next segment by cp.async (the first one's
+//                          are fetched by the warpgroups of the values)
 //   warpgroup 1   scores   S = Q K^T (m64n64k16), masks, maximum, weights into the dead rotary part
 //   warpgroup 2   values   O[:, 0:256] += P V (m64n128k16), rescaling, output
 //   warpgroup 3   values   O[:, 256:512]
@@ -67,12 +68,15 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::mbarrier_init(ptx::smem(&control.weights_full[i][0]), 4);
       ptx::mbarrier_init(ptx::smem(&control.weights_full[i][1]), 4);
     }
+    ptx::mbarrier_init(ptx::smem(&control.first_query_full), kValuesWarps);
     ptx::mbarrier_init(ptx::smem(&control.query_full), 3);
     ptx::mbarrier_init(ptx::smem(&control.query_empty), 4);
     ptx::mbarrier_init_fence();
     ptx::prefetch_map(&maps.latent);
     ptx::prefetch_map(&maps.rope);
+    control.range.range = Range{};
   }
+  if (threadIdx.x / 32 == 1) prefetch_first(p, static_cast<std::int32_t>(blockIdx.x) / Config::kTiles);
   if constexpr (Config::kTiles > 1) {
     __syncwarp();
     ptx::cluster_arrive_relaxed();  // the fence above has made the barriers known
@@ -84,7 +88,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool work = control.range.range.begin < control.range.range.end;
   const std::uint32_t shared = ptx::smem(dynamic);
   if (role == 0) {
-    ptx::fewer_registers<48>();
+    ptx::fewer_registers<56>();
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp == 0) {
       KeyLoader<Config>{p, maps, control, shared, rank}.run();
@@ -93,11 +97,12 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     clear_tail(p);
   } else if (role == 1) {
-    ptx::more_registers<128>();
+    ptx::fewer_registers<120>();
     if (work) Scores<Config>{p, control, shared, rank}.run();
   } else {
     ptx::more_registers<168>();
     if (work) {
+      load_first_query<Config>(p, control, shared, rank, static_cast<int>(threadIdx.x) / 32 - 8);
       Values<Config> values{p, control, shared, rank, role - 2};
       values.run([&](const Segment& s) { finish_segment(values, s); });
     }

@@ -40,9 +40,9 @@ struct KeyLoader {
 
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  __device__ __forceinline__ void open_segment(Segment& s, const Walk& walk) const {
+  __device__ __forceinline__ void open_segment(Segment& s, const Walk& walk, const Request& r) const {
     const kernels::AttentionParams& a = p.attention;
-    s.r = load_request(p, walk.request, Config::kRows);
+    s.r = r;
     s.group = walk.group;
     s.first = walk.first();
     s.last = walk.last();
@@ -54,16 +54,25 @@ struct KeyLoader {
     if (a.causal && a.window > 0) {
       s.plain_begin = max(s.plain_begin, (max(0, s.r.keys - a.window) + kBlock - 1) / kBlock - s.r.skip);
     }
+    if (s.whole()) return;
+    const Range& range = control.range.range;
+    const std::int32_t first_range = range_of(range.total, range.count, s.origin);
+    const std::int32_t last_range = range_of(range.total, range.count, s.origin + s.r.blocks - 1);
+    s.first_range = first_range + range.base;
+    s.parts = last_range - first_range + 1;
+    const bool ends = range_begin(range.total, range.count, last_range + 1) == s.origin + s.r.blocks;
+    s.patient = ends ? s.parts : s.parts - 1;
   }
 
-  /// Every lane looks up a box: those of 8 or 16 blocks from block j on.
-  __device__ __forceinline__ void look_up(const Segment& s, std::int32_t request, std::int32_t j, int boxes) {
+  /// Every lane looks up a box: those of 8 or 16 blocks from block j on, of those before block `last`.
+  __device__ __forceinline__ void look_up(const Request& r, std::int32_t request, std::int32_t j,
+                                          std::int32_t last, int boxes) {
     const kernels::CacheParams& cache = p.attention.cache;
     const std::int32_t mine = j + lane() / boxes;
-    const std::int32_t key = s.r.position(mine) + lane() % boxes * p.box;
+    const std::int32_t key = r.position(mine) + lane() % boxes * p.box;
     page = -1;
-    const bool gap = key >= s.r.gap_begin && key + p.box <= s.r.gap_end;
-    if (mine < s.last && key < s.r.end && !gap) {
+    const bool gap = key >= r.gap_begin && key + p.box <= r.gap_end;
+    if (mine < last && key < r.end && !gap) {
       const std::int32_t column = cache.by_block_size.quotient(key);
       page = cache.block_table[request * cache.table_stride_request + column * cache.table_stride_column];
       offset = key - column * cache.block_size;
@@ -122,13 +131,17 @@ struct KeyLoader {
     std::uint32_t parity = 1;
     for (Walk walk(p, control.range.range, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
       Segment& s = control.segments[segment];
-      if (lane() == 0) open_segment(s, walk);
-      __syncwarp();
+      {  // the pages first: their numbers come from memory
+        const Request r = load_request(p, walk.request, Config::kRows);
+        look_up(r, walk.request, walk.first(), walk.last(), boxes);
+        if (lane() == 0) open_segment(s, walk, r);
+        __syncwarp();
+      }
       segment = segment + 1 == kSegments ? 0 : segment + 1;
       const std::int32_t steps = walk.last() - walk.first();
       for (std::int32_t i = 0; i < steps; ++i) {
         const int turn = i * boxes % 32;
-        if (turn == 0) look_up(s, walk.request, s.first + i, boxes);
+        if (turn == 0 && i > 0) look_up(s.r, walk.request, s.first + i, s.last, boxes);
         const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
         const std::uint32_t full = ptx::smem(&control.full[slot]);
         const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
@@ -150,40 +163,63 @@ struct KeyLoader {
   }
 };
 
-/// Fetches the query rows of every segment; `warps` warps, this one being `warp`. Rows past the request's
-/// arrive as zeros.
+/// Begins to fetch the query rows of a row group; `warps` warps, this one being `warp`. Rows past the
+/// request's arrive as zeros.
 template <class Config>
-__device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank,
-                                             int warp, int warps) {
+__device__ __forceinline__ void fetch_query(const Call& p, std::uint32_t shared, int rank,
+                                            std::int32_t first_query, std::int32_t queries,
+                                            std::int32_t group, int warp, int warps) {
   const auto lane = static_cast<std::uint32_t>(threadIdx.x) % 32;
   const kernels::TensorParams& q = p.attention.q;
   const auto* const data = static_cast<const typename Config::Element*>(q.data);
-  std::uint32_t parity = 1;
-  for (Walk walk(p, control.range.range, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
-    const std::int32_t first = walk.group * Config::kRows + rank * 64;
-    const std::int32_t rows = walk.queries * p.attention.num_heads - first;
-    const auto copy = [&](std::uint32_t to, std::uint32_t row, std::uint32_t channel) {
-      const bool exists = static_cast<std::int32_t>(row) < rows;
-      const std::int32_t r = exists ? first + static_cast<std::int32_t>(row) : 0;
-      const std::int32_t query = p.by_heads.quotient(r);
-      ptx::cp_async_16(to,
-                       data + (walk.first_query + query) * q.stride_token +
-                           (r - query * p.attention.num_heads) * q.stride_head + channel,
-                       exists ? 16 : 0);
-    };
+  const std::int32_t first = group * Config::kRows + rank * 64;
+  const std::int32_t rows = queries * p.attention.num_heads - first;
+#pragma unroll 2
+  for (auto row = static_cast<std::uint32_t>(warp); row < 64; row += static_cast<std::uint32_t>(warps)) {
+    const bool exists = static_cast<std::int32_t>(row) < rows;
+    const std::int32_t r = exists ? first + static_cast<std::int32_t>(row) : 0;
+    const std::int32_t query = p.by_heads.quotient(r);
+    const typename Config::Element* const from = data + (first_query + query) * q.stride_token +
+                                                 (r - query * p.attention.num_heads) * q.stride_head +
+                                                 lane * 8;
+    const std::uint32_t to =
+        shared + kQueryAt + row * 128 + ((lane % 8 ^ row % 8) << 4) + lane / 8 * kChunkBytes;
+    const int bytes = exists ? 16 : 0;
+    ptx::cp_async_16(to, from, bytes);
+    ptx::cp_async_16(to + 4 * kChunkBytes, from + kHalf, bytes);
+    if (lane < 8) ptx::cp_async_16(to + 8 * kChunkBytes, from + kLatent, bytes);
+  }
+  ptx::cp_async_commit();
+}
+/// Until this warp's share has landed, and says so.
+__device__ __forceinline__ void finish_query(std::uint64_t& barrier) {
+  ptx::cp_async_wait<0>();
+  ptx::fence_async_shared();
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(ptx::smem(&barrier));
+}
+
+/// The query of the first segment, by the values' warps, which have nothing else to do yet.
+template <class Config>
+__device__ __forceinline__ void load_first_query(const Call& p, Control& control, std::uint32_t shared,
+                                                 int rank, int warp) {
+  const Range& range = control.range.range;
+  const Lengths r(p, range.request);
+  fetch_query<Config>(p, shared, rank, r.first_query, r.queries, range.group, warp, kValuesWarps);
+  finish_query(control.first_query_full);
+}
+
+/// The queries of all other segments; `warps` warps, this one being `warp`.
+template <class Config>
+__device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank,
+                                             int warp, int warps) {
+  std::uint32_t parity = 0;
+  Walk walk(p, control.range.range, Config::kRows);
+  if (!walk.more()) return;
+  for (walk.next(p, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
     ptx::mbarrier_wait(ptx::smem(&control.query_empty), parity);
-#pragma unroll 1
-    for (auto row = static_cast<std::uint32_t>(warp); row < 64; row += static_cast<std::uint32_t>(warps)) {
-      const std::uint32_t line = shared + kQueryAt + row * 128 + ((lane % 8 ^ row % 8) << 4);
-      copy(line + lane / 8 * kChunkBytes, row, lane * 8);
-      copy(line + (lane / 8 + 4) * kChunkBytes, row, kHalf + lane * 8);
-      if (lane < 8) copy(line + 8 * kChunkBytes, row, kLatent + lane * 8);
-    }
-    ptx::cp_async_commit();
-    ptx::cp_async_wait<0>();
-    ptx::fence_async_shared();
-    __syncwarp();
-    if (lane == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_full));
+    fetch_query<Config>(p, shared, rank, walk.first_query, walk.queries, walk.group, warp, warps);
+    finish_query(control.query_full);
     parity ^= 1;
   }
 }

@@ -22,8 +22,8 @@ inline constexpr float kLowest = -1e30F;
 /// weights up to 2^8 are as exact as weights up to 1.
 inline constexpr float kSlack = 8.0F;
 
-/// Named barriers: 1 for the scores' warpgroup, 2 and 3 for those of the values.
-inline constexpr int kScoresBarrier = 1;
+/// Named barriers: 1 for the scores' warpgroup, 2 and 3 for those of the values, 4 for both of these.
+inline constexpr int kScoresBarrier = 1, kValuesBarrier = 4;
 
 template <class Config>
 struct Scores {
@@ -145,7 +145,7 @@ struct Scores {
   /// Segment by segment, block by block.
   __device__ __forceinline__ void run() {
     int slot = 0, segment = 0;
-    std::uint32_t parity = 0, query_parity = 0;
+    std::uint32_t parity = 0, queries = 0;  // queries that there were
     while (true) {
       ptx::mbarrier_wait(ptx::smem(&control.full[slot]),
                          parity);  // the segment is written before its first block
@@ -155,8 +155,12 @@ struct Scores {
       const bool more = s.more != 0;
       top[0] = top[1] = kLowest;
       sum[0] = sum[1] = 0.0F;
-      ptx::mbarrier_wait(ptx::smem(&control.query_full), query_parity);
-      query_parity ^= 1;
+      if (queries == 0) {
+        ptx::mbarrier_wait(ptx::smem(&control.first_query_full), 0);
+      } else {
+        ptx::mbarrier_wait(ptx::smem(&control.query_full), (queries & 1) ^ 1);
+      }
+      ++queries;
       for (std::int32_t i = 0; i < steps; ++i) {
         if (i > 0) ptx::mbarrier_wait(ptx::smem(&control.full[slot]), parity);
         multiply(shared + static_cast<std::uint32_t>(slot) * kSlotBytes);

@@ -27,6 +27,7 @@ inline constexpr std::uint32_t kRopeAt = 8 * kChunkBytes;      // in a slot
 inline constexpr std::uint32_t kSlotBytes = kRopeAt + kChunkBytes;
 inline constexpr std::uint32_t kQueryAt = kSlots * kSlotBytes;
 inline constexpr std::uint32_t kControlAt = kQueryAt + 9 * kChunkBytes;
+inline constexpr int kValuesWarps = 8;
 /// More segments than the slots can hold, those of the slowest reader and the one being written.
 inline constexpr int kSegments = 6;
 
@@ -39,17 +40,19 @@ struct Traits {
 };
 
 /// Behind the tiles.
-struct Control {
+struct alignas(16) Control {
   alignas(8) std::uint64_t full[kSlots];  // keys are here
   std::uint64_t empty[kSlots][2];  // the values of the first and of the last 32 keys have been multiplied
   std::uint64_t weights_full[kSlots][2];  // of the first and of the last 32 keys
+  std::uint64_t first_query_full;         // of the first segment, which others fetch
   std::uint64_t query_full, query_empty;
   Segment segments[kSegments];
   float factor[kSlots][64];  // what the sums so far must be multiplied with, a row
   float top[kSlots][64];     // behind the last block: maximum that the weights refer to, and their sum
   float sum[kSlots][64];
-  std::int32_t last_arrival[2];
+  std::uint32_t todo[kernels::latent::kCounterWords];  // slices of a cut unit, see CutUnit
   RangeScratch range;
+  float4 exchange[2][256];  // of the values' two warpgroups
 };
 
 inline constexpr std::size_t kSharedBytes = kControlAt + sizeof(Control);

@@ -12,7 +12,8 @@
 #include <cstdint>
 
 #include "common/visible.cuh"
-#include "latent/table.hpp"
+#include "latent/lengths.cuh"
+#include "ptx/global.cuh"
 
 namespace mla::MLA_ARCH_NS::latent::large {
 
@@ -29,11 +30,7 @@ struct Call : kernels::latent::Params {
 
 /// What a request's keys are cut into. Blocks that no query sees are left out: with a window there are up to
 /// two runs.
-struct Request {
-  std::int32_t first_query = 0;  // row of q of its first query
-  std::int32_t first_token = 0;  // the same of out and lse
-  std::int32_t queries = 0;
-  std::int32_t keys = 0;                    // new tokens included
+struct Request : Lengths {
   std::int32_t groups = 0;                  // of rows; 0 without queries
   std::int32_t blocks = 1;                  // of a unit; at least 1, or an empty row would not be written
   std::int32_t first_blocks = 0, skip = 0;  // blocks of the first run, and blocks left out behind them
@@ -48,18 +45,7 @@ struct Request {
 
 __device__ __forceinline__ Request load_request(const Call& p, std::int32_t index, std::int32_t group_rows) {
   const kernels::AttentionParams& a = p.attention;
-  Request r;
-  if (p.slices != nullptr) {
-    const kernels::latent::Slice slice = p.slices[index];
-    r.first_query = slice.first_query;
-    r.first_token = slice.first_token;
-    r.queries = slice.queries;
-    r.keys = slice.keys;
-  } else {
-    r.first_query = r.first_token = a.cu_seqlens_q[index * a.cu_seqlens_stride];
-    r.queries = a.cu_seqlens_q[(index + 1) * a.cu_seqlens_stride] - r.first_token;
-    r.keys = a.seq_lens[index * a.seq_lens_stride];
-  }
+  Request r{Lengths(p, index)};
   r.groups = (r.queries * a.num_heads + group_rows - 1) / group_rows;
   const KeyRuns runs = visible_keys(a, r.keys - r.queries, r.keys - 1, r.keys);
   const bool two = runs.second_begin > 0;
@@ -98,8 +84,9 @@ __device__ __forceinline__ std::int32_t range_begin(std::int32_t total, std::int
   if (count < 1 << 15) return each * c + rest * c / count;
   return each * c + static_cast<std::int32_t>(std::int64_t{rest} * c / count);
 }
-/// The range that block x lies in.
+/// The range that block x lies in, mostly without one either.
 __device__ __forceinline__ std::int32_t range_of(std::int32_t total, std::int32_t count, std::int32_t x) {
+  if (x < 1 << 15 && count < 1 << 15) return ((x + 1) * count - 1) / total;
   return static_cast<std::int32_t>(((std::int64_t{x} + 1) * count - 1) / total);
 }
 
@@ -176,17 +163,37 @@ __device__ __forceinline__ void find_own(const Call& p, std::int32_t c, std::int
   range.end = range_begin(range.total, range.count, index + 1);
 }
 
-/// Fills scratch.range for cluster c. All threads of the CTA must call it.
+/// Fills scratch.range, where thread 0 has put an empty one, for cluster c. All threads of the CTA must call it.
 __device__ __forceinline__ void find_range(const Call& p, std::int32_t c, std::int32_t group_rows,
                                            RangeScratch& scratch) {
-  if (threadIdx.x == 0) scratch.range = Range{};
-  __syncthreads();
   if (p.per_request == 0) {
     share_out(p, c, group_rows, scratch);
     return;
   }
   if (threadIdx.x == 0) find_own(p, c, group_rows, scratch.range);
   __syncthreads();
+}
+
+/// Asks for the lines that cluster c reads first, before it may read them: a prefetch to the L2 reads nothing
+/// that anybody could see. Where its keys begin is a guess: all requests as long as the page table is wide.
+/// One warp.
+__device__ __forceinline__ void prefetch_first(const Call& p, std::int32_t c) {
+  if (p.slices != nullptr) return;  // the launch before this one has yet to write them, and what they name
+  const kernels::AttentionParams& a = p.attention;
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
+  const std::int32_t request = min(lane * 32, a.num_requests - 1);
+  ptx::prefetch_l2(a.seq_lens + request * a.seq_lens_stride);
+  ptx::prefetch_l2(a.cu_seqlens_q + (request + 1) * a.cu_seqlens_stride);
+  if (lane != 0 || p.per_request > 0) return;
+  const kernels::CacheParams& cache = a.cache;
+  const float share = static_cast<float>(c) / static_cast<float>(p.ranges);
+  const float units = share * static_cast<float>(a.num_requests * p.row_groups);
+  const auto unit = static_cast<std::int32_t>(units);
+  const auto column =
+      static_cast<std::int32_t>((units - static_cast<float>(unit)) * static_cast<float>(p.table_columns - 1));
+  ptx::prefetch_l2(cache.block_table +
+                   min(unit / p.row_groups, a.num_requests - 1) * cache.table_stride_request +
+                   column * cache.table_stride_column);
 }
 
 /// Walks over the segments of a range. Few registers: it runs in warps that have 40 of them.
@@ -232,6 +239,10 @@ struct Segment {
   std::int32_t origin = 0;
   std::int32_t plain_begin = 0, plain_end = 0;  // every row sees every key of these blocks
   std::int32_t more = 0;                        // another segment follows
+  // Of a cut unit: the range that has its first part, how many parts there are, and into how many slices the
+  // result is cut to be added up by those who may wait for it: all but the last part's CTA, if that has
+  // another unit to begin.
+  std::int32_t first_range = 0, parts = 1, patient = 1;
 
   [[nodiscard]] __device__ __forceinline__ bool whole() const { return first == 0 && last == r.blocks; }
 };

@@ -62,15 +62,17 @@ class WideMath {
     }
     const std::uint32_t buffer = pieces_ & 1;
     ptx::mbarrier_wait(shared.queries_full(buffer), pieces_ >> 1 & 1);
+    ptx::fence_async_shared();  // what was copied by cp.async is there for wgmma, too
     ++pieces_;
 
     const std::int32_t units = posted.units;
     for (std::int32_t unit = 0; unit < units; unit += kPassUnits) {
-      scores(shared, buffer);
+      const bool copied = !p.by_units || Entries(posted).at(unit, kPassUnits * kUnit - 1) >= posted.entries;
+      scores(shared, buffer, copied);
       float x[8];  // [pair of rows][two entries][row]
       exchange(shared, x);
       rate(p, posted, unit, x);
-      weigh(shared, x);
+      weigh(shared, x, unit == 0);
       if (unshared) clear_unshared(p, shared, posted, unit);
       values(shared);
       slot_ += kPassUnits;
@@ -142,8 +144,8 @@ class WideMath {
     return shared.template as<float2>(Config::kMaximaAt) + (half_ * 4 + warp) * 8 + pair * 4 + lane_ % 4;
   }
 
-  /// score_ = the sums over this warpgroup's channels.
-  __device__ __forceinline__ void scores(const Shared<Config>& shared, std::uint32_t buffer) {
+  /// score_ = the sums over this warpgroup's channels. `copied`: some keys came by cp.async.
+  __device__ __forceinline__ void scores(const Shared<Config>& shared, std::uint32_t buffer, bool copied) {
     const std::uint32_t keys = shared.at(Config::kRingAt) + slot_ * Config::kSlotBytes;
     const std::uint32_t queries = shared.queries(buffer);
     const std::uint64_t a = ptx::descriptor(keys + half_ * (kHalfBoxes * Config::kBoxPitch), 16,
@@ -158,7 +160,7 @@ class WideMath {
         queries + Config::kLatentBoxes * Config::kQueryBox + half_ * 64, 16, 1024, ptx::Swizzle::k128);
     ptx::mbarrier_wait(shared.full(slot_), parity_);
     ptx::mbarrier_wait(shared.full(slot_ + 1), parity_);
-    ptx::fence_async_shared();  // what was copied is there for wgmma, too
+    if (copied) ptx::fence_async_shared();
     ptx::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < kHalfBoxes * 4; ++k) {
@@ -218,18 +220,21 @@ class WideMath {
     }
   }
 
-  /// Weights of this warpgroup's rows; behind it all are there.
-  __device__ __forceinline__ void weigh(const Shared<Config>& shared, const float (&x)[8]) {
-    bool over = false;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) over |= x[i] > maximum_[row_of(i)] + kSlack;
+  /// Weights of this warpgroup's rows; behind it all are there. `first`: no maximum is known yet.
+  __device__ __forceinline__ void weigh(const Shared<Config>& shared, const float (&x)[8], bool first) {
     float weight[8];
-    write_weights(shared, x, weight);
-    if (ptx::bar_or<1, kMathThreads>(over)) {
+    bool far = first;
+    if (!first) {
+#pragma unroll
+      for (int i = 0; i < 8; ++i) far |= x[i] > maximum_[row_of(i)] + kSlack;
+      write_weights(shared, x, weight);
+      far = ptx::bar_or<1, kMathThreads>(far);
+    }
+    if (far) {
       raise(shared, x);
       write_weights(shared, x, weight);
       sync_math();
-      rescale(shared);
+      if (!first) rescale(shared);
     }
 #pragma unroll
     for (int i = 0; i < kRowsEach; ++i) sum_[i] += weight[i / 2 * 4 + i % 2] + weight[i / 2 * 4 + i % 2 + 2];

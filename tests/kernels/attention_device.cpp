@@ -87,6 +87,12 @@ constexpr const char* kLongCases[] = {
     "decode latent h4 l512 r64 p128 v128 q1s3 causal b4 q:bf16 out:bf16 cache:bf16 splits=8",
     "decode latent h20 l512 r64 p128 v128 3q1s4k_2q1s0_5q2s77_q8s1000 causal b48 q:bf16 out:f32 cache:bf16",
     "decode latent h16 l512 r64 p128 v128 2q8s64_2q8s1k causal b64 q:bf16 out:bf16 cache:bf16",
+    // Enough for cuda-latent's tiles of 32 rows: rows that CTAs load in pairs, and rows that they fetch one by one.
+    "decode latent h128 l512 r64 p128 v128 q1s3000_q1s2100_q1s64_q1s0_q1s31 causal b32 q:f16 out:f16 "
+    "cache:f16 values=nan splits=7",
+    "decode latent h64 l512 r64 p128 v128 q1s9000_q1s70 causal b64 q:bf16 out:bf16 cache:bf16 poison=inf",
+    "decode latent h40 l512 r64 p128 v128 q3s9000_q2s3000_q1s70 causal w6000 sink4 b16 q:bf16 out:f32 "
+    "cache:bf16_split values=nan poison=max",
     // Enough for cuda-latent's large-work kernel; first tokens see a single key, whose weight must be exactly 1.
     "decode latent h128 l512 r64 p128 v128 q8s2000_q3s1500_q8s0_q1s700_q5s5 causal b48 q:bf16 out:f32 "
     "cache:bf16_split values=nan poison=max",
@@ -164,7 +170,7 @@ TEST_P(OnDevice, SharedPrefixesAndTheSameBitsInAnyBatchExcludeEachOther) {
   const Participant one = participant();
   if (!shares_prefixes(one)) GTEST_SKIP() << "it reads no prefix once";
   const AttentionShape shape = parse_shape("decode latent h16 4q1s200 prefix128");
-  PlanOptions options{.batch_invariant = true};
+  PlanOptions options{.batch_invariant = true, .prefix_reads = PrefixReads::kOnce};
   try {
     (void)one.backend->plan(shape, one.machine.device, options);
     ADD_FAILURE() << "both at once";
@@ -173,8 +179,10 @@ TEST_P(OnDevice, SharedPrefixesAndTheSameBitsInAnyBatchExcludeEachOther) {
     EXPECT_NE(std::string(e.what()).find("the prefix of 128 tokens that 4 of them share"), std::string::npos)
         << e.what();
   }
-  options.share_prefixes = false;
-  EXPECT_NE(one.backend->plan(shape, one.machine.device, options), nullptr);
+  for (const PrefixReads reads : {PrefixReads::kAuto, PrefixReads::kEach}) {
+    options.prefix_reads = reads;
+    EXPECT_NE(one.backend->plan(shape, one.machine.device, options), nullptr);
+  }
 }
 
 #ifdef MLA_HAVE_CUDA
@@ -199,7 +207,7 @@ TEST_P(OnDevice, TwoStreamsShareTheGpu) {
         "decode latent h32 l512 r64 p128 v128 q2s900_q1s3k_5q2s77 causal b64 q:bf16 "
         "out:bf16 cache:bf16",
         "decode latent h16 l512 r64 p128 v128 12q1s700_q1s900 causal prefix640 b64 q:bf16 out:bf16 "
-        "cache:bf16"}) {
+        "cache:bf16 reads=once"}) {
     const Case shape = parse_case(text);
     if (!GetParam()->supports(shape.shape, one.machine.device)) continue;
     EXPECT_EQ(mla::testing::run_on_two_streams(one, shape), "") << text;

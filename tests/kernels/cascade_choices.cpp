@@ -95,6 +95,17 @@ TEST(Cascade, LeavesWholeWhatTheSmallWorkKernelSharesOutItself) {
             (std::vector<Request>{{32, 8192}}));
 }
 
+TEST(Cascade, PaysWhereManyFewRowsShareMuch) {
+  const auto pays = [](const char* text) { return cascade_pays(parse_shape(text), kSms); };
+  EXPECT_TRUE(pays("decode latent h16 32q1s9k prefix8k"));
+  EXPECT_TRUE(pays("decode latent h16 128q1s9k prefix8k"));
+  EXPECT_FALSE(pays("decode latent h16 4q1s9k prefix8k")) << "too few";
+  EXPECT_FALSE(pays("decode latent h16 32q1s1k prefix512")) << "too short";
+  EXPECT_FALSE(pays("decode latent h128 32q1s9k prefix8k")) << "128 rows are as many products stacked or not";
+  EXPECT_FALSE(pays("decode latent h16 128q1s9k prefix8k@5+1")) << "a group of one";
+  EXPECT_TRUE(pays("decode latent h16 128q1s9k prefix8k@0+64_8k@64+64"));
+}
+
 std::string why_not(const char* text) {
   return supports_cascade(parse_shape(text), 1 << 20).why;
 }

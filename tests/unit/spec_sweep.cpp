@@ -71,8 +71,10 @@ TEST(SweepExpansion, SharedPrefixesAndHowTheyAreRead) {
   EXPECT_TRUE(shared[0].shape.shared.empty());
   EXPECT_EQ(shared[1].shape.shared, (std::vector<mla::SharedPrefix>{{128, 0, 3}}));
   EXPECT_EQ(shared[1].shape, shared[2].shape);
-  EXPECT_TRUE(shared[0].options.share_prefixes && shared[1].options.share_prefixes);
-  EXPECT_FALSE(shared[2].options.share_prefixes);
+  EXPECT_EQ(shared[0].options.prefix_reads, mla::PrefixReads::kAuto);
+  EXPECT_EQ(shared[1].options.prefix_reads, mla::PrefixReads::kOnce);
+  EXPECT_EQ(shared[2].options.prefix_reads, mla::PrefixReads::kEach);
+  EXPECT_NE(command_for(shared[1], {}).find(" --prefix-reads once"), std::string::npos);
   EXPECT_NE(command_for(shared[2], {}).find("prefix128 "), std::string::npos);
   EXPECT_NE(command_for(shared[2], {}).find(" --prefix-reads each"), std::string::npos);
   const auto invariant = points({{"kv", "256"}, {"invariant", "no,yes"}});
@@ -94,16 +96,17 @@ TEST(SweepExpansion, SharedPrefixesAndHowTheyAreRead) {
 
 TEST(SweepModes, ReadBackAsTheyAreWritten) {
   for (const bool invariant : {false, true}) {
-    for (const bool share : {false, true}) {
-      const mla::PlanOptions options{.batch_invariant = invariant, .share_prefixes = share};
+    for (const auto reads : {mla::PrefixReads::kAuto, mla::PrefixReads::kOnce, mla::PrefixReads::kEach}) {
+      const mla::PlanOptions options{.batch_invariant = invariant, .prefix_reads = reads};
       mla::PlanOptions back;
       read_mode(mode_text(options), back);
       EXPECT_EQ(back.batch_invariant, invariant);
-      EXPECT_EQ(back.share_prefixes, share);
+      EXPECT_EQ(back.prefix_reads, reads);
     }
   }
   EXPECT_EQ(mode_text({}), "");
-  EXPECT_EQ(mode_text({.batch_invariant = true, .share_prefixes = false}), "invariant prefix-each");
+  EXPECT_EQ(mode_text({.batch_invariant = true, .prefix_reads = mla::PrefixReads::kEach}),
+            "invariant prefix-each");
   expect_error(
       [] {
         mla::PlanOptions options;

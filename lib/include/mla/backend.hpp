@@ -61,6 +61,13 @@ struct BackendInfo {
   bool oracle = false;                  ///< made to check the others and not to be fast: chosen last
 };
 
+/// How the shared prefixes of a shape are read (backends that serve such shapes; others have nothing to choose).
+enum class PrefixReads : std::uint8_t {
+  kAuto,  ///< once where the backend expects that to be faster
+  kOnce,  ///< with the queries of all members together
+  kEach,  ///< for each request, as if the plan knew of none
+};
+
 /// Choices a caller may force; 0 or empty means the backend decides.
 struct PlanOptions {
   std::int32_t num_splits = 0;  ///< parts the keys of a request are cut into
@@ -69,8 +76,7 @@ struct PlanOptions {
   /// batch_invariant (they ignore it) or batch_invariant_option (there plan() throws kUnsupported where it
   /// cannot).
   bool batch_invariant = false;
-  /// Shared prefixes of the shape are read once. False: for each request, as if the plan knew of none.
-  bool share_prefixes = true;
+  PrefixReads prefix_reads = PrefixReads::kAuto;
 };
 
 /// Everything that depends on the batch's sizes, made once a step and reused by every layer. The shape's

@@ -27,6 +27,7 @@ verify::Case case_of(const spec::SweepPoint& point, std::uint64_t seed) {
   c.shape = point.shape;
   c.num_splits = point.options.num_splits;
   c.batch_invariant = point.options.batch_invariant;
+  c.prefix_reads = point.options.prefix_reads;
   c.seed = seed;
   return c;
 }

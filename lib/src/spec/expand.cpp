@@ -130,7 +130,10 @@ std::string command_for(const SweepPoint& point, const Measure& measure) {
   if (point.step) command += " --work step";
   if (point.options.num_splits > 0) command += fmt::format(" --splits {}", point.options.num_splits);
   if (point.options.batch_invariant) command += " --invariant yes";
-  if (!point.options.share_prefixes) command += " --prefix-reads each";
+  if (point.options.prefix_reads != PrefixReads::kAuto) {
+    command +=
+        fmt::format(" --prefix-reads {}", point.options.prefix_reads == PrefixReads::kOnce ? "once" : "each");
+  }
   if (point.options.threads > 0) command += fmt::format(" --threads {}", point.options.threads);
   return command;
 }

@@ -11,21 +11,26 @@
 namespace mla::spec {
 namespace {
 
-/// A word, the option it is about, and the value that is worth the word.
+/// A word, when it is said, and what it sets.
 struct Mode {
   std::string_view word;
-  bool PlanOptions::*option;
-  bool value;
+  bool (*said)(const PlanOptions&);
+  void (*set)(PlanOptions&);
 };
-constexpr Mode kModes[] = {{"invariant", &PlanOptions::batch_invariant, true},
-                           {"prefix-each", &PlanOptions::share_prefixes, false}};
+constexpr Mode kModes[] = {
+    {"invariant", [](const PlanOptions& o) { return o.batch_invariant; },
+     [](PlanOptions& o) { o.batch_invariant = true; }},
+    {"prefix-once", [](const PlanOptions& o) { return o.prefix_reads == PrefixReads::kOnce; },
+     [](PlanOptions& o) { o.prefix_reads = PrefixReads::kOnce; }},
+    {"prefix-each", [](const PlanOptions& o) { return o.prefix_reads == PrefixReads::kEach; },
+     [](PlanOptions& o) { o.prefix_reads = PrefixReads::kEach; }}};
 
 }  // namespace
 
 std::string mode_text(const PlanOptions& options) {
   std::string text;
   for (const Mode& mode : kModes) {
-    if (options.*mode.option != mode.value) continue;
+    if (!mode.said(options)) continue;
     text += fmt::format("{}{}", text.empty() ? "" : " ", mode.word);
   }
   return text;
@@ -41,7 +46,7 @@ void read_mode(std::string_view text, PlanOptions& options) {
       throw Error(ErrorCode::kParse, fmt::format("mode {} is unknown", text::quoted(word)),
                   text::suggestion(word, known));
     }
-    options.*mode->option = mode->value;
+    mode->set(options);
   }
 }
 

@@ -70,8 +70,9 @@ SweepPoint PointBuilder::build(const Tokens& tokens) {
   SweepPoint point;
   point.backend = at(tokens, "backend");
   point.options.num_splits = parse_small(at(tokens, "splits"), "splits");
-  point.options.share_prefixes = read(spec_, tokens, "prefix_reads", [](const std::string& text) {
-    return pick<bool>(text, {{"once", true}, {"each", false}});
+  point.options.prefix_reads = read(spec_, tokens, "prefix_reads", [](const std::string& text) {
+    return pick<PrefixReads>(
+        text, {{"auto", PrefixReads::kAuto}, {"once", PrefixReads::kOnce}, {"each", PrefixReads::kEach}});
   });
   point.options.batch_invariant = read(spec_, tokens, "invariant", [](const std::string& text) {
     return pick<bool>(text, {{"yes", true}, {"no", false}});
@@ -90,7 +91,7 @@ SweepPoint PointBuilder::build(const Tokens& tokens) {
     build_shape(tokens, point);
   }
   // Without a shared prefix there is nothing to read once or for each.
-  if (point.shape.shared.empty()) point.options.share_prefixes = true;
+  if (point.shape.shared.empty()) point.options.prefix_reads = PrefixReads::kAuto;
   if (point.step) point.shape.space = QuerySpace::kHead;  // the projections are part of it
   mla::validate(point.shape.dims);
   mla::validate(point.shape);

@@ -18,6 +18,7 @@ Case grouped(const Case& base) {
   c.shape.batch = {{1, 3},         {1, 2 * b}, {1, 2 * b + 1}, {q, 5 * b + 7}, {q, 70},
                    {1, 2 * b + 9}, {q, 9 * b}, {1, 4 * b + 5}, {1, 0}};
   c.shape.shared = {{2 * b, 1, 3}, {b, 5, 1}, {4 * b, 6, 2}};
+  c.prefix_reads = PrefixReads::kOnce;
   return c;
 }
 

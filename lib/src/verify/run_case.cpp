@@ -119,6 +119,7 @@ PlanOptions plan_options(const Case& c) {
   PlanOptions options;
   options.num_splits = c.num_splits;
   options.batch_invariant = c.batch_invariant;
+  options.prefix_reads = c.prefix_reads;
   return options;
 }
 

@@ -70,7 +70,12 @@ class Simplifier {
   }
 
   void shared() {
-    if (!case_.shape.shared.empty()) add([](Case& c) { c.shape.shared.clear(); });
+    if (!case_.shape.shared.empty()) {
+      add([](Case& c) {
+        c.shape.shared.clear();
+        c.prefix_reads = PrefixReads::kAuto;
+      });
+    }
     for (std::size_t i = 0; i < case_.shape.shared.size(); ++i) {
       add([i](Case& c) { c.shape.shared.erase(c.shape.shared.begin() + static_cast<std::ptrdiff_t>(i)); });
       for (const std::int32_t blocks : smaller(case_.shape.shared[i].tokens / case_.shape.block_size, 1)) {

@@ -106,6 +106,7 @@ std::vector<Case> prefix_cases(bool wide, std::uint64_t seed) {
     c.shape.dims = {heads, 512, 64, 128, 128};
     c.shape.batch = std::move(batch);
     c.shape.shared = std::move(shared);
+    c.prefix_reads = PrefixReads::kOnce;
     cases.push_back(c);
     return cases.back();
   };
