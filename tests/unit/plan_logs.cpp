@@ -772,6 +772,53 @@ TEST(PlanExplain, LogsThatLostTheirLineEnds) {
   }
 }
 
+TEST(PlanExplain, LengthsAsPeopleWriteThem) {
+  const auto length = [](const char* text) { return read_log(text).max_length; };
+  EXPECT_EQ(length("vllm serve x --max-model-len 30000"), 30000);
+  EXPECT_EQ(length("    max_model_len=30_000,"), 30000);
+  EXPECT_EQ(length("vllm serve x --max-model-len 128k"), 128000);
+  EXPECT_EQ(length("vllm serve x --max-model-len 128K --tp 8"), 131072);
+  EXPECT_EQ(length("vllm serve x --max-model-len=1M"), 1048576);
+  EXPECT_EQ(length("vllm serve x --max-model-len 99999999999999M"), 0);
+  EXPECT_EQ(length("vllm serve x --max-model-len auto"), 0);
+  // vllm#44376: 5.44 GiB hold 13,528 tokens; a length of 30 would have hidden it.
+  const LogReading log = read_log(
+      "llm = LLM(model=\"DeepSeek-V4-Flash\", tensor_parallel_size=2, max_model_len=30_000,\n"
+      "kv_cache_dtype=\"fp8\", block_size=256)\n"
+      "ValueError: To serve at least one request with the model's max seq len (30000), (6.66 GiB KV cache is "
+      "needed, which is larger than the available KV cache memory (5.44 GiB). Based on the available memory, "
+      "the estimated maximum model length is 13528.");
+  const Explanation out = explain(log, test::deepseek_v4_flash());
+  EXPECT_TRUE(out.explained) << all_sentences(out);
+}
+
+TEST(PlanExplain, TheContextIsThatOfTheSlots) {
+  // 61 layers x 576 x 34/32 B x 32,768 cells are 1,166.63 MiB, of which the engine prints 1166.62.
+  const Explanation out =
+      explain(read_log("llama_kv_cache_init:      CUDA0 KV buffer size =  1166.65 MiB\n"
+                       "KV self size  = 1166.62 MiB, c^KV (q8_0): 1166.62 MiB, kv^T: not used\n"
+                       "INFO [ init] new slot | tid=\"137362671300608\" id_slot=0 n_ctx_slot=16384\n"
+                       "INFO [ init] new slot | tid=\"137362671300608\" id_slot=1 n_ctx_slot=16384\n"),
+              load_model("deepseek-v3"));
+  EXPECT_TRUE(out.explained) << all_sentences(out);
+}
+
+TEST(PlanExplain, WholeBlocksSayNothingOfTheVersion) {
+  // vllm#15928: 6,739 blocks of 16.
+  const Explanation out = explain(read_log("GPU KV cache size: 107,824 tokens\n"
+                                           "Maximum concurrency for 32,768 tokens per request: 3.29x"),
+                                  load_model("deepseek-v3"));
+  EXPECT_EQ(all_sentences(out).find("this version"), std::string::npos) << all_sentences(out);
+}
+
+TEST(PlanExplain, WeightsThatLeaveNothing) {
+  const LogReading log = read_log(
+      "Load weight end. quant=fp8, fmt=e4m3, avail mem=12.25 GB, mem usage=125.65 GB.\n"
+      "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.88.");
+  ASSERT_EQ(log.failures.size(), 1U);
+  EXPECT_EQ(log.engine, "sglang");
+}
+
 TEST(PlanExplain, TwoStartsInOneLogAreSaid) {
   const std::string both =
       log_text("whole_vllm_v1_v31_tp8_coloured.log") + log_text("whole_vllm_v0_llama70b_tp4.log");

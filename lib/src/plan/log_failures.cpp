@@ -35,9 +35,12 @@ double bytes_before(std::string_view text, std::string_view words) {
 
 void read_failure_line(const LogLine& line) {
   constexpr std::size_t kMost = 64;
-  constexpr std::array kSigns{"out of memory. Tried to allocate", "cudaMalloc failed: out of memory",
-                              "ErrorOutOfDeviceMemory", "Not enough memory. Please try to increase",
-                              "No available memory for the cache blocks"};
+  constexpr std::array kSigns{"out of memory. Tried to allocate",
+                              "cudaMalloc failed: out of memory",
+                              "ErrorOutOfDeviceMemory",
+                              "Not enough memory. Please try to increase",
+                              "No available memory for the cache blocks",
+                              "leave no GPU memory for the KV cache"};
   const bool failed = std::ranges::any_of(kSigns, [&](const char* sign) { return line.has(sign); });
   if (!failed || line.reading.failures.size() == kMost) return;
   const std::string_view t = line.text;

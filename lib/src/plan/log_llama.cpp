@@ -45,9 +45,14 @@ void read_cells(const LogLine& line) {
 
 void read_llama_line(const LogLine& line) {
   constexpr double kPadding = 0.05 * 1024 * 1024;  // what tensors of one buffer are padded by, at most
+  constexpr std::int64_t kMostContext = std::int64_t{1} << 40;
   const std::string_view t = line.text;
   LogReading& r = line.reading;
   const bool cache_line = line.has("llama_kv_cache");
+  if (line.has("new slot")) {
+    if (const auto slot = setting_number(t, "n_ctx_slot"); slot && *slot < kMostContext)
+      r.slots_context = std::min(r.slots_context + *slot, kMostContext);
+  }
   if (line.has("llama_") || line.has("llm_load")) {
     keep(r.max_length, setting_number(t, "n_ctx"));
     keep(r.layers, setting_number(t, "n_layer"));
@@ -80,6 +85,7 @@ void read_llama_line(const LogLine& line) {
 
 void finish_llama_log(LogReading& reading) {
   constexpr double kMiB = 1024.0 * 1024.0;
+  if (reading.max_length == 0 && reading.engine == "ik_llama.cpp") reading.max_length = reading.slots_context;
   const bool total = std::any_of(reading.numbers.begin(), reading.numbers.end(), [](const LogNumber& one) {
     return one.kind == LogKind::kCacheBytes || one.kind == LogKind::kKeyBytes;
   });

@@ -64,6 +64,7 @@ struct LogReading {
   std::int64_t max_length = 0;  ///< maximum model length, or llama.cpp's context
   std::int64_t batched_tokens = 0;
   std::int64_t micro_batch = 0;       ///< llama.cpp: n_ubatch
+  std::int64_t slots_context = 0;     ///< ik_llama.cpp: n_ctx_slot of all slots
   int sequences = 0;                  ///< llama.cpp: sequences that share one cache
   bool full_windows = false;          ///< llama.cpp: --swa-full
   CacheOf cache = CacheOf::kUnknown;  ///< of the llama.cpp lines that follow
@@ -76,8 +77,7 @@ struct LogReading {
   std::int64_t layers = 0;   ///< llama.cpp: n_layer
   double buffer_bytes = 0, buffer_slack = 0;  ///< llama.cpp: sum of KV buffers, and half digits of it
   int buffer_line = 0;
-  int other_start =
-      0;  ///< the first line that names another version than the first: a second start-up; 0: none
+  int other_start = 0;     ///< the first line that names another version than the first; 0: none
   int profiling_line = 0;  ///< TensorRT-LLM: the last line about a pool that was for measuring alone; 0: none
   bool cut = false;        ///< the log is longer than what was read
   std::vector<LogNumber> numbers;
