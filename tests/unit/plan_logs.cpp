@@ -462,7 +462,10 @@ TEST(PlanExplain, FailedAllocationsAreReadAndPlaced) {
       "out of memory",
       "llama-3.1-8b", {"24.00 GiB more were wanted"});
   has("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "llama-3.1-8b",
-      {"line 1: out of memory; no line before it"});
+      {"line 1: nothing was left for the cache; the weights and the largest prefill step take all",
+       "raise --mem-fraction-static"});
+  has("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
+      "llama-3.1-8b", {"a rank of TP1 holds 14.99 GiB of weights): raise --gpu-memory-utilization"});
   EXPECT_EQ(read_log("ggml_vk: ErrorOutOfDeviceMemory").engine, "llama.cpp");
 }
 

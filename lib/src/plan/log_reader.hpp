@@ -53,6 +53,7 @@ struct LogFailure {
   double wanted = 0, free = 0, total = 0;
   std::string rank;
   int line = 0;
+  bool share = false;  ///< the engine's share of the memory was taken, not all memory
 };
 
 /// Everything found. Empty or 0: not said.
