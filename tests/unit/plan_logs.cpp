@@ -822,6 +822,38 @@ TEST(PlanExplain, WeightsThatLeaveNothing) {
   EXPECT_EQ(log.engine, "sglang");
 }
 
+TEST(PlanExplain, DeepSeekV4HasACacheForEachKindOfEntryInLlamaCpp) {
+  // llama.cpp#27680: windows of 128 + 4,096 tokens in 4,352 cells x 43 layers x 1,024 B are 182.75 MiB. The
+  // other caches by hand: 64,000 / 4 in 16,128 cells x 21 layers x 1,024 B, and x 256 B for the indexer;
+  // 64,000 / 128 in 512 cells x 20 layers x 1,024 B.
+  const LogReading log = read_log(
+      "[34m1.14.608[0m [32mI [0mllama_context: n_ctx_seq (64000) < n_ctx_train (1048576)\n"
+      "llama_context: n_ctx         = 64000\n"
+      "llama_context: n_ubatch      = 4096\n"
+      "llama_kv_cache_dsv4: creating DSV4 raw KV cache\n"
+      "llama_kv_cache_iswa: creating non-SWA KV cache, size = 64000 cells\n"
+      "llama_kv_cache: size =    0.00 MiB ( 64000 cells,   0 layers,  1/1 seqs), K (bf16):    0.00 MiB, "
+      "V (bf16):    0.00 MiB\n"
+      "llama_kv_cache_iswa: creating     SWA KV cache, size = 4352 cells\n"
+      "llama_kv_cache:      CUDA0 KV buffer size =   182.75 MiB\n"
+      "llama_kv_cache: size =  182.75 MiB (  4352 cells,  43 layers,  1/1 seqs), K (bf16):  182.75 MiB, "
+      "V (bf16):    0.00 MiB\n"
+      "llama_kv_cache_dsv4: creating DSV4 CSA compressed KV cache, size = 16000 cells\n"
+      "llama_kv_cache: size =  330.75 MiB ( 16128 cells,  21 layers,  1/1 seqs), K (bf16):  330.75 MiB, "
+      "V (bf16):    0.00 MiB\n"
+      "llama_kv_cache_dsv4: creating DSV4 HCA compressed KV cache, size = 500 cells\n"
+      "llama_kv_cache: size =   10.00 MiB (   512 cells,  20 layers,  1/1 seqs), K (bf16):   10.00 MiB, "
+      "V (bf16):    0.00 MiB\n"
+      "llama_kv_cache_dsv4: creating DSV4 lightning-indexer KV cache, size = 16000 cells\n"
+      "llama_kv_cache: size =   82.69 MiB ( 16128 cells,  21 layers,  1/1 seqs), K (bf16):   82.69 MiB, "
+      "V (bf16):    0.00 MiB\n");
+  const Explanation out = explain(log, test::deepseek_v4_flash());
+  EXPECT_TRUE(out.explained) << all_sentences(out);
+  for (const Explained& one : out.numbers)
+    EXPECT_TRUE(one.matches || !one.planned) << one.logged.text << ": " << one.how;
+  EXPECT_EQ(out.numbers.size(), 16U);
+}
+
 TEST(PlanExplain, TwoStartsInOneLogAreSaid) {
   const std::string both =
       log_text("whole_vllm_v1_v31_tp8_coloured.log") + log_text("whole_vllm_v0_llama70b_tp4.log");

@@ -23,6 +23,13 @@ void read_half(const LogLine& line, std::string_view key, LogKind kind, std::str
   if (dtype.empty() && word.size() < 20) dtype = std::string(word);
 }
 
+/// "(64000 cells, 0 layers": the cache of full-length layers of a model that has none.
+bool empty_cache(const LogLine& line) {
+  const auto cells = number_after(line.text, "MiB (");
+  const auto layers = cells ? number_after(cells->rest, "cells,") : std::nullopt;
+  return layers && layers->value == 0 && layers->rest.starts_with(" layers");
+}
+
 /// "( 2048 cells, 27 layers, 8/8 seqs)": cells of each of the streams, the second of the last two numbers.
 void read_cells(const LogLine& line) {
   const auto cells = number_after(line.text, "MiB (");
@@ -63,8 +70,14 @@ void read_llama_line(const LogLine& line) {
   if (cache_line && line.has("full-size SWA cache")) r.full_windows = true;
   if (cache_line && line.has("SWA KV cache"))
     r.cache = line.has("non-SWA") ? CacheOf::kFull : CacheOf::kWindow;
+  if (cache_line && line.has("creating DSV4")) {
+    r.cache = line.has("CSA")       ? CacheOf::kDense
+              : line.has("HCA")     ? CacheOf::kSparse
+              : line.has("indexer") ? CacheOf::kIndex
+                                    : CacheOf::kUnknown;
+  }
   const bool self = line.has("KV self size") || line.has("kv self size");
-  if (!cache_line && !self) return;
+  if ((!cache_line && !self) || empty_cache(line)) return;
   const bool latent = line.has("c^KV");
   line.engine(latent ? "ik_llama.cpp" : "llama.cpp");
   if (latent) r.engine = "ik_llama.cpp";  // only it knows c^KV; the K/V line may come first

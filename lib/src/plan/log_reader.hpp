@@ -30,8 +30,8 @@ enum class LogKind : std::uint8_t {
 };
 [[nodiscard]] MLA_EXPORT std::string_view name_of(LogKind kind) noexcept;
 
-/// Which of two caches of llama.cpp a line speaks of.
-enum class CacheOf : std::uint8_t { kUnknown, kFull, kWindow };
+/// Which of llama.cpp's caches of one model a line speaks of. kDense, kSparse: DeepSeek-V4's compressed entries.
+enum class CacheOf : std::uint8_t { kUnknown, kFull, kWindow, kDense, kSparse, kIndex };
 
 struct LogNumber {
   LogKind kind = LogKind::kTokens;
