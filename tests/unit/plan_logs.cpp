@@ -462,7 +462,10 @@ TEST(PlanExplain, FailedAllocationsAreReadAndPlaced) {
       "out of memory",
       "llama-3.1-8b", {"24.00 GiB more were wanted"});
   has("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.", "llama-3.1-8b",
-      {"line 1: out of memory; no line before it"});
+      {"line 1: nothing was left for the cache; the weights and the largest prefill step take all",
+       "raise --mem-fraction-static"});
+  has("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`",
+      "llama-3.1-8b", {"a rank of TP1 holds 14.99 GiB of weights): raise --gpu-memory-utilization"});
   EXPECT_EQ(read_log("ggml_vk: ErrorOutOfDeviceMemory").engine, "llama.cpp");
 }
 
@@ -770,6 +773,85 @@ TEST(PlanExplain, LogsThatLostTheirLineEnds) {
     const Explanation explanation = explain(one, model);
     EXPECT_TRUE(explanation.explained) << file << '\n' << all_sentences(explanation);
   }
+}
+
+TEST(PlanExplain, LengthsAsPeopleWriteThem) {
+  const auto length = [](const char* text) { return read_log(text).max_length; };
+  EXPECT_EQ(length("vllm serve x --max-model-len 30000"), 30000);
+  EXPECT_EQ(length("    max_model_len=30_000,"), 30000);
+  EXPECT_EQ(length("vllm serve x --max-model-len 128k"), 128000);
+  EXPECT_EQ(length("vllm serve x --max-model-len 128K --tp 8"), 131072);
+  EXPECT_EQ(length("vllm serve x --max-model-len=1M"), 1048576);
+  EXPECT_EQ(length("vllm serve x --max-model-len 99999999999999M"), 0);
+  EXPECT_EQ(length("vllm serve x --max-model-len auto"), 0);
+  // vllm#44376: 5.44 GiB hold 13,528 tokens; a length of 30 would have hidden it.
+  const LogReading log = read_log(
+      "llm = LLM(model=\"DeepSeek-V4-Flash\", tensor_parallel_size=2, max_model_len=30_000,\n"
+      "kv_cache_dtype=\"fp8\", block_size=256)\n"
+      "ValueError: To serve at least one request with the model's max seq len (30000), (6.66 GiB KV cache is "
+      "needed, which is larger than the available KV cache memory (5.44 GiB). Based on the available memory, "
+      "the estimated maximum model length is 13528.");
+  const Explanation out = explain(log, test::deepseek_v4_flash());
+  EXPECT_TRUE(out.explained) << all_sentences(out);
+}
+
+TEST(PlanExplain, TheContextIsThatOfTheSlots) {
+  // 61 layers x 576 x 34/32 B x 32,768 cells are 1,166.63 MiB, of which the engine prints 1166.62.
+  const Explanation out =
+      explain(read_log("llama_kv_cache_init:      CUDA0 KV buffer size =  1166.65 MiB\n"
+                       "KV self size  = 1166.62 MiB, c^KV (q8_0): 1166.62 MiB, kv^T: not used\n"
+                       "INFO [ init] new slot | tid=\"137362671300608\" id_slot=0 n_ctx_slot=16384\n"
+                       "INFO [ init] new slot | tid=\"137362671300608\" id_slot=1 n_ctx_slot=16384\n"),
+              load_model("deepseek-v3"));
+  EXPECT_TRUE(out.explained) << all_sentences(out);
+}
+
+TEST(PlanExplain, WholeBlocksSayNothingOfTheVersion) {
+  // vllm#15928: 6,739 blocks of 16.
+  const Explanation out = explain(read_log("GPU KV cache size: 107,824 tokens\n"
+                                           "Maximum concurrency for 32,768 tokens per request: 3.29x"),
+                                  load_model("deepseek-v3"));
+  EXPECT_EQ(all_sentences(out).find("this version"), std::string::npos) << all_sentences(out);
+}
+
+TEST(PlanExplain, WeightsThatLeaveNothing) {
+  const LogReading log = read_log(
+      "Load weight end. quant=fp8, fmt=e4m3, avail mem=12.25 GB, mem usage=125.65 GB.\n"
+      "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.88.");
+  ASSERT_EQ(log.failures.size(), 1U);
+  EXPECT_EQ(log.engine, "sglang");
+}
+
+TEST(PlanExplain, DeepSeekV4HasACacheForEachKindOfEntryInLlamaCpp) {
+  // llama.cpp#27680: windows of 128 + 4,096 tokens in 4,352 cells x 43 layers x 1,024 B are 182.75 MiB. The
+  // other caches by hand: 64,000 / 4 in 16,128 cells x 21 layers x 1,024 B, and x 256 B for the indexer;
+  // 64,000 / 128 in 512 cells x 20 layers x 1,024 B.
+  const LogReading log = read_log(
+      "[34m1.14.608[0m [32mI [0mllama_context: n_ctx_seq (64000) < n_ctx_train (1048576)\n"
+      "llama_context: n_ctx         = 64000\n"
+      "llama_context: n_ubatch      = 4096\n"
+      "llama_kv_cache_dsv4: creating DSV4 raw KV cache\n"
+      "llama_kv_cache_iswa: creating non-SWA KV cache, size = 64000 cells\n"
+      "llama_kv_cache: size =    0.00 MiB ( 64000 cells,   0 layers,  1/1 seqs), K (bf16):    0.00 MiB, "
+      "V (bf16):    0.00 MiB\n"
+      "llama_kv_cache_iswa: creating     SWA KV cache, size = 4352 cells\n"
+      "llama_kv_cache:      CUDA0 KV buffer size =   182.75 MiB\n"
+      "llama_kv_cache: size =  182.75 MiB (  4352 cells,  43 layers,  1/1 seqs), K (bf16):  182.75 MiB, "
+      "V (bf16):    0.00 MiB\n"
+      "llama_kv_cache_dsv4: creating DSV4 CSA compressed KV cache, size = 16000 cells\n"
+      "llama_kv_cache: size =  330.75 MiB ( 16128 cells,  21 layers,  1/1 seqs), K (bf16):  330.75 MiB, "
+      "V (bf16):    0.00 MiB\n"
+      "llama_kv_cache_dsv4: creating DSV4 HCA compressed KV cache, size = 500 cells\n"
+      "llama_kv_cache: size =   10.00 MiB (   512 cells,  20 layers,  1/1 seqs), K (bf16):   10.00 MiB, "
+      "V (bf16):    0.00 MiB\n"
+      "llama_kv_cache_dsv4: creating DSV4 lightning-indexer KV cache, size = 16000 cells\n"
+      "llama_kv_cache: size =   82.69 MiB ( 16128 cells,  21 layers,  1/1 seqs), K (bf16):   82.69 MiB, "
+      "V (bf16):    0.00 MiB\n");
+  const Explanation out = explain(log, test::deepseek_v4_flash());
+  EXPECT_TRUE(out.explained) << all_sentences(out);
+  for (const Explained& one : out.numbers)
+    EXPECT_TRUE(one.matches || !one.planned) << one.logged.text << ": " << one.how;
+  EXPECT_EQ(out.numbers.size(), 16U);
 }
 
 TEST(PlanExplain, TwoStartsInOneLogAreSaid) {

@@ -223,6 +223,23 @@ TEST(PlanPools, DeepSeekV4PagesOfAllKinds) {
             22 * (37440 + 8640 + 1728));
 }
 
+TEST(PlanPools, DeepSeekV4InCellsOfItsOwnKinds) {
+  // llama.cpp#27680: 64,000 tokens, micro-batches of 4,096. Windows: 4,352 cells x 43 layers x 1,024 B. Entries
+  // of 4: 16,128 x 21 x (1,024 B + 256 B of index key); of 128: 512 x 20 x 1,024 B. States, f32 K and score:
+  // 21 x 8 x (1,024 + 256) x 8 B + 20 x 128 x 512 x 8 B.
+  PlanRequest request = logged_budget("llama.cpp", gib(10), 64000);
+  request.micro_batch = 4096;
+  MemoryPlan plan = plan_memory(test::deepseek_v4_flash(), request);
+  EXPECT_EQ(plan.bytes_per_sequence, std::int64_t{4352} * 43 * 1024 + 16128 * 21 * 1280 + 512 * 20 * 1024 +
+                                         21 * 8 * 1280 * 8 + 20 * 128 * 512 * 8);
+  EXPECT_EQ(plan.block, 1024);
+  // q8_0: 34 B for 32 elements, states as they were.
+  request.cache = find_kv_format("q8_0");
+  plan = plan_memory(test::deepseek_v4_flash(), request);
+  EXPECT_EQ(plan.bytes_per_sequence, std::int64_t{4352} * 43 * 544 + 16128 * 21 * 680 + 512 * 20 * 544 +
+                                         21 * 8 * 1280 * 8 + 20 * 128 * 512 * 8);
+}
+
 TEST(PlanPools, DeepSeekV4AsAnEngineRefusedIt) {
   // vllm#44376 (0.22, two GPUs, prefill chunk 16,384): 30,000 tokens need 6.66 GiB; 5.44 GiB hold 13,528.
   // A sequence: ceil(30000 / 256) + 2 x (ceil(16511 / 64) + 1) + (ceil(16391 / 4) + 1) + (ceil(16511 / 8) + 1)

@@ -26,8 +26,11 @@ void explain_contradictions(const LogReading& log, const Hypothesis& best, const
   const double by_length = concurrency->value * static_cast<double>(concurrency->length);
   const double slack = concurrency->half_digit * static_cast<double>(concurrency->length);
   if (std::abs(tokens->value - by_length) <= slack + 1) {
+    constexpr double kOldBlock = 16;  // of engines that log blocks x their size
     const double blocks = tokens->value / static_cast<double>(trial.block());
-    if (best.engine.token_count == TokenCount::kConcurrency && std::floor(blocks) != blocks) {
+    const bool other_count =
+        !log.version.empty() || std::floor(tokens->value / kOldBlock) * kOldBlock != tokens->value;
+    if (best.engine.token_count == TokenCount::kConcurrency && std::floor(blocks) != blocks && other_count) {
       out.sentences.push_back(
           fmt::format("the {} tokens are {:.2f} x {} tokens: this version logs concurrency x maximum "
                       "length, so the number changes with the maximum length, not only with memory",

@@ -88,7 +88,7 @@ void read_vllm_line(const LogLine& line) {
       line.engine("vllm");
     }
   }
-  for (const char* key : {"# GPU blocks:", "# cuda blocks:", "# CUDA blocks:", "num_gpu_blocks is:"}) {
+  for (const char* key : {"GPU blocks:", "# cuda blocks:", "# CUDA blocks:", "num_gpu_blocks is:"}) {
     if (line.count(LogKind::kBlocks, key)) line.engine("vllm");
   }
   read_vllm_refusal(line);

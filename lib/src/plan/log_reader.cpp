@@ -85,7 +85,7 @@ constexpr NumberKey kNumberKeys[] = {
     {"", "Available KV cache memory:", true},
     {"", "the rest of the memory reserved for KV Cache is", true},
     {"", "tokens per request:"},
-    {"", "# GPU blocks:"},
+    {"", "GPU blocks:"},
     {"", "# cuda blocks:"},
     {"", "# CUDA blocks:"},
     {"", "Model loading took", true},

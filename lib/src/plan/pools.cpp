@@ -272,11 +272,13 @@ PoolSet geometry_of(const PoolInputs& inputs, const std::vector<CacheSpec>& spec
   } else {
     set.pools.push_back(grouped_pool(specs_of(inputs, block, true), inputs, stage, set));
   }
+  std::int64_t least = 0;  // blocks of full-length layers, where a cache has several
   for (const CachePool& pool : set.pools) {
     for (const CacheGroup& group : pool.groups) {
-      if (group.kind == GroupKind::kFull) set.block = group.block;
+      if (group.kind == GroupKind::kFull && (least == 0 || group.block < least)) least = group.block;
     }
   }
+  if (least > 0) set.block = least;
   return set;
 }
 
