@@ -173,7 +173,10 @@ TEST(GpuPoint, IsVerifiedTimedAndComparedWithTheCeilings) {
   EXPECT_EQ(r.timer, "graph");
   EXPECT_EQ(r.device, test_gpu().device->name);
   EXPECT_GT(r.input_sets, 1);
-  EXPECT_EQ(r.calls_per_sample % r.input_sets, 0);
+  // Whole rounds through the sets, or, where a round lasts more than 20 ms, a part of one.
+  const double round_ms = *r.time_us * 1e-3 * static_cast<double>(r.input_sets);
+  EXPECT_TRUE(r.calls_per_sample % r.input_sets == 0 || round_ms > 15)
+      << r.calls_per_sample << " " << round_ms;
   EXPECT_GT(*r.time_us, 0);
   EXPECT_GT(*r.event_us, 0);
   EXPECT_LE(*r.error_share, 1);
