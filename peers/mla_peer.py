@@ -96,7 +96,7 @@ def _answer(peer, message):
         if not hasattr(peer, "time"):
             return {"unsupported": "this peer does not time itself"}
         rules = SimpleNamespace(**{k: message[k] for k in
-                                   ("warmup", "samples", "max_time", "graph", "cold", "rotate_bytes")})
+                                   ("warmup", "preheat", "samples", "max_time", "graph", "cold", "rotate_bytes")})
         return {"ok": True, **peer.time(_call(message), rules)}
     return {"error": f"unknown message {what!r}"}
 

@@ -108,6 +108,9 @@ class TorchPeer:
             calls = [graph.replay]
             graph.replay()
         measure = self.event_sample if gpu else self.wall_sample
+        start = time.perf_counter()
+        while time.perf_counter() - start < rules.preheat:
+            measure(calls[0], rules.graph)
         samples, start = [], time.perf_counter()
         while len(samples) < rules.samples and (not samples or time.perf_counter() - start < rules.max_time):
             samples.append(measure(calls[len(samples) % len(calls)], rules.graph) / calls_in_sample)

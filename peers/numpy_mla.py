@@ -159,6 +159,9 @@ class NumpyPeer:
             raise Unsupported("this peer can only time warm calls")
         for _ in range(rules.warmup):
             self.run(call)
+        start = time.perf_counter()
+        while time.perf_counter() - start < rules.preheat:
+            self.run(call)
         samples, start = [], time.perf_counter()
         while len(samples) < rules.samples and (not samples or time.perf_counter() - start < rules.max_time):
             begin = time.perf_counter()

@@ -109,7 +109,8 @@ def main():
                 say(id=n, ok=True)
         elif what == "time":
             samples = {"time-none": [], "time-zero": [1.0, 0.0], "time-text": ["fast"]}.get(FAULT, [3.0, 1.0, 2.0])
-            say(id=n, ok=True, samples_us=samples, timer="sundial" if FAULT == "time-timer" else "wall", copies=2)
+            say(id=n, ok=True, samples_us=samples, timer="sundial" if FAULT == "time-timer" else "wall", copies=2,
+                plan=f"asked to pre-heat for {message['preheat']} s")
         else:
             run(message)
 

@@ -146,8 +146,9 @@ TEST_F(PeerClient, SamplesComeBackInOrder) {
   const verify::Problem problem(c);
   verify::Stage stage(problem, host_memory());
   const auto plan = backend.plan(c.shape, host_device());
-  const peer::TimeAnswer answer = backend.time(*plan, stage.args(), {});
+  const peer::TimeAnswer answer = backend.time(*plan, stage.args(), {.preheat = 0.25});
   EXPECT_EQ(answer.timer, "wall");
+  EXPECT_EQ(answer.plan, "asked to pre-heat for 0.25 s");
   EXPECT_EQ(answer.copies, 2);
   ASSERT_EQ(answer.seconds.size(), 3U);
   EXPECT_DOUBLE_EQ(answer.seconds[0], 3e-6);

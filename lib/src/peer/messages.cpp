@@ -225,6 +225,7 @@ std::string time_request(std::int64_t id, const AttentionShape& shape, const Cal
                          const TimeRules& rules) {
   Object object = call_request(id, "time", shape, call);
   json::put(object, "warmup", to_value(rules.warmup));
+  json::put(object, "preheat", to_value(rules.preheat));
   json::put(object, "samples", to_value(rules.samples));
   json::put(object, "max_time", to_value(rules.max_time));
   json::put(object, "graph", to_value(rules.graph));

@@ -34,6 +34,7 @@ struct ShapeAnswer {
 /// How a peer times itself; docs/measurement.md says why.
 struct TimeRules {
   int warmup = 3;        ///< calls before the first sample
+  double preheat = 0;    ///< seconds of the same work, not timed, before the first sample
   int samples = 50;      ///< wanted
   double max_time = 10;  ///< seconds in all; at least one sample is taken
   bool graph = true;     ///< CUDA-graph replay; false: plain calls between two events

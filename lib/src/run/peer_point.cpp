@@ -31,6 +31,7 @@ void time_peer(const peer::PeerBackend& backend, const Plan& plan, const Attenti
                const spec::SweepPoint& point, const spec::Measure& measure, const PeerRules& where,
                report::BenchRecord& record) {
   peer::TimeRules rules;
+  if (where.gpu) rules.preheat = measure.preheat;
   rules.samples = std::clamp(kSamples, measure.rule.min_samples, measure.rule.max_samples);
   rules.max_time = measure.rule.max_time;
   rules.cold = point.caches == spec::Caches::kCold;
