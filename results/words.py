@@ -92,12 +92,13 @@ def intro(folder, run):
     f = run.facts
     name = os.path.basename(folder)
     power = f"{f.get('gpu_power_limit_w', 0):.0f} W"
+    options = f["command"].partition("--spec decode")[2]  # of record.sh, which hands them on
     return f"""## h200/{name}
 
 One {f['gpu']} (driver {f.get('gpu_driver')}, {power}, clocks as found), every device backend but `cuda-naive`, DeepSeek-V3's
 widths, bf16, cold caches; each point verified against the fp64 reference before it was timed. Made by one command:
 
-    results/record.sh results/h200/{name} --backend all,-cuda-naive --preheat 50ms --max-time 400ms
+    results/record.sh results/h200/{name}{options}
 
 [Its tables](h200/{name}/README.md) stand with the commands that print them again, each sweep has its page (`decode.html`: charts, best
 backend over batch and length, roofline, every point), and `results/words.py` made the text below. Ceilings measured in the same run:
@@ -210,6 +211,21 @@ good kernels.
 """
 
 
+def shared_prefixes(path):
+    times = {}  # (heads, batch) -> way of reading -> microseconds
+    for line in open(path):
+        r = json.loads(line)
+        if r["type"] == "point" and r["status"] == "ok":
+            key = axes_of(r["key"])
+            way = (r.get("mode") or "as it decides") if " prefix" in r["key"] else "no page is shared"
+            times.setdefault((int(key["heads"]), key["batch"]), {})[way] = r["time_us"]
+    ways = ["no page is shared", "prefix-each", "prefix-once", "as it decides"]
+    rows = [[str(heads), batch] + [us(of[way]) if way in of else "-" for way in ways]
+            for (heads, batch), of in sorted(times.items(), key=lambda one: (one[0][0], len(one[0][1]), one[0][1]))]
+    return ("**A shared prefix** (`prefix`, `cuda-latent`, 8k tokens in common; its pages read for each request, mostly from the L2, or once "
+            "for all; the last column is what the backend does unless it is told):\n\n" + table(["heads", "batch"] + ways, rows))
+
+
 def elsewhere(decode, other):
     said = []
     for name in other.backends():
@@ -239,7 +255,7 @@ def main():
         sys.exit(__doc__)
     folder = sys.argv[1].rstrip("/")
     run = {sweep: Run(os.path.join(folder, sweep, "run.jsonl"))
-           for sweep in ("decode", "step", "window", "heads", "page", "dtype", "ragged", "mixed", "prefill", "peers")}
+           for sweep in ("decode", "step", "window", "heads", "page", "dtype", "ragged", "mixed", "prefill", "prefix", "peers")}
     name = os.path.basename(folder)
 
     def picture(sweep, what):
@@ -252,7 +268,8 @@ def main():
              (("heads",), lambda: head_counts(run["heads"]) + "\n" + picture("heads", "Heads")),
              (("window",), lambda: windows(run["window"]) + "\n" + picture("window", "Windows")),
              (("page",), lambda: pages(run["page"])), (("dtype",), lambda: formats(run["dtype"])),
-             (("ragged",), lambda: unequal(run["ragged"])), (("peers",), lambda: others(run["peers"]))]
+             (("ragged",), lambda: unequal(run["ragged"])),
+             (("prefix",), lambda: shared_prefixes(os.path.join(folder, "prefix", "run.jsonl"))), (("peers",), lambda: others(run["peers"]))]
     for needs, text in parts:
         missing = [sweep for sweep in needs if not run[sweep]]
         print(wrapped(f"`{'`, `'.join(missing)}` is missing in this record." if missing else text()))

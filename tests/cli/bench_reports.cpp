@@ -231,15 +231,40 @@ TEST_F(BenchReports, TheWordsOfResultsAreThoseOfARecord) {
   ASSERT_EQ(other.records.size(), 1U);
   EXPECT_EQ(other.records[0].backend, "k (another run)");
   EXPECT_EQ(other.records[0].flags, std::vector<std::string>{"another-run"});
-  // By hand from the record: 55.0 / 32.4 and 184665 / 2259 at the ends; 56.7 us at that shape, twice theirs.
+  // By hand from the record: 51.4 / 20.8 and 188172 / 1114 at the ends; 42.3 us at that shape, 1.5 times theirs.
   const RunResult words = mla::test::run_program(
-      python, {results + "/words.py", results + "/h200/2026-11-30-first", file("other/run.jsonl")});
+      python, {results + "/words.py", results + "/h200/2026-11-30-all", file("other/run.jsonl")});
   ASSERT_EQ(words.exit_code, 0) << words.err;
   std::string text = words.out;
   std::ranges::replace(text, '\n', ' ');
-  for (const char* part : {"1.7 to 82 times as fast", "| 32q1s4k | 16 | 74.9 | 241 | 1292 |",
-                           "of 64k keys all take 551", "k 0.50 with 16 heads (1 shapes"}) {
+  for (const char* part :
+       {"2.5 to 169 times as fast", "| 32q1s4k | 16 | 55.4 | 70.3 | 237 | 1286 |", "of 64k keys all take 548",
+        "k 0.67 with 16 heads (1 shapes", "| 16 | 32q1s9k | 85.3 | 66.6 | 58.0 | 58.1 |"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << words.out;
+  }
+}
+
+TEST_F(BenchReports, OneRecordIsSetBesideAnother) {
+  const std::string python = mla::test::python_with("");
+  if (python.empty()) GTEST_SKIP() << "no Python 3";
+  const std::string results = std::string(MLA_SOURCE_DIR) + "/results";
+  write("theirs.json",
+        R"({"device": "d", "what": "w", "versions": {"k": "1"}, "spread": "s", "ceilings": {"read_TBps": 4},
+    "rows": [{"heads": 16, "q_len": 1, "batch": 32, "kv_len": 4096, "k_us": 84.6, "j_us": 90},
+             {"heads": 128, "q_len": 1, "batch": 128, "kv_len": 65536, "k_us": 2118.5}]})");
+  ASSERT_EQ(mla::test::run_program(python, {results + "/other_run.py", "theirs.json", "other"},
+                                   {.directory = dir_.string()})
+                .exit_code,
+            0);
+  const RunResult r = mla::test::run_program(
+      python,
+      {results + "/against.py", results + "/h200/2026-11-30-all/decode/run.jsonl", file("other/run.jsonl")});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  // 84.6 / 42.3 and 2118.5 / 4237: twice as fast and half as fast, one in the geometric mean.
+  for (const char* part :
+       {"2 shapes.", "| all | 2 | 1.00 | 0.50 | 1 | 1 |", "| up to 16 rows | 1 | 2.00 | 2.00 | 0 | 0 |",
+        "| 128 rows | 1 | 0.50 | 0.50 | 1 | 1 |", "| 128, 128 x q1 x 64k | 4237"}) {
+    EXPECT_NE(r.out.find(part), std::string::npos) << part << "\n" << r.out;
   }
 }
 
