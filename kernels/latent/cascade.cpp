@@ -61,10 +61,9 @@ Support supports_cascade(const AttentionShape& shape, std::int64_t most_rows) {
 }
 
 bool cascade_pays(const AttentionShape& shape, std::int64_t num_sms) {
-  // Nanoseconds of 132 multiprocessors for 1024 keys with pages in the L2, of 16, 32, 64 and 128 rows: 16 and 128 as
-  // measured, the others from what they take from memory (docs/kernels/cuda-latent-prefix.md).
-  constexpr std::int64_t k16 = 195, k32 = 225, k64 = 290, k128 = 460;
-  constexpr std::int64_t kAround = 27'000;  // cut, join, and a launch more
+  // Nanoseconds of 132 multiprocessors for 1024 keys, measured with pages in the L2: of 16, 32, 64 and 128 rows.
+  constexpr std::int64_t k16 = 220, k32 = 290, k64 = 290, k128 = 460;
+  constexpr std::int64_t kAround = 22'000;  // what two launches more, and the start of a third, take
   const auto whole = [](std::int64_t rows) {
     return rows <= 16 ? k16 : rows <= 32 ? k32 : rows <= 64 ? k64 : ceil_div(rows, 128) * k128;
   };
