@@ -120,17 +120,23 @@ std::string line_script(std::span<const Panel> panels, const std::string& x_titl
                         Picture picture) {
   const int columns = panels.size() > 1 ? 2 : 1;
   const int rows = (static_cast<int>(panels.size()) + columns - 1) / columns;
-  std::string out = terminal_line(picture, columns, rows) + style_lines();
+  Legend legend;
   Span xs;
   Span ys;
   for (const Panel& panel : panels) {
+    std::vector<std::string> names;
     for (const Series& series : panel.series) {
+      names.push_back(series.name);
       for (const auto& [x, y] : series.points) {
         xs.add(x);
         ys.add(y);
       }
     }
+    const Legend own = legend_of(names);
+    if (own.lines > legend.lines) legend = own;
   }
+  std::string out =
+      terminal_line(picture, columns, rows, legend.lines) + style_lines() + legend_lines(legend);
   out += axis_lines('x', xs) + axis_lines('y', ys);
   out += fmt::format("set xlabel {}\nset ylabel {}\nset multiplot layout {},{}\n", gnuplot_quoted(x_title),
                      gnuplot_quoted(y_title), rows, columns);
@@ -170,16 +176,20 @@ std::string roofline_script(std::span<const BenchRecord> records, Picture pictur
   for (auto& [backend, list] : points) {
     for (auto& [x, y] : list) y /= unit;
   }
-  std::string out = terminal_line(picture, 2, 1) + style_lines();
+  const std::string roof_name =
+      fmt::format("ceilings: {:.4g} GB/s, {:.4g} {}", bandwidth, rate / unit, unit_name);
+  std::vector<std::string> names{roof_name};
+  for (const auto& [backend, list] : points) names.push_back(backend);
+  const Legend legend = legend_of(names, 2);
+  std::string out = terminal_line(picture, 2, 1, legend.lines) + style_lines() + legend_lines(legend);
   out += fmt::format(
       "set logscale xy 10\nset xlabel \"FLOPs of the strategy / least bytes\"\nset ylabel \"{}\"\n",
       unit_name);
   out += fmt::format("set xrange [{}:{}]\n", std::min(intensity.low, rate / bandwidth) / 3,
                      std::max(intensity.high, rate / bandwidth) * 3);
   out += fmt::format("roof(x) = x * {0} < {1} ? x * {0} : {1}\n", bandwidth / unit, rate / unit);
-  std::string plot = fmt::format(
-      "plot roof(x) with lines lc rgb '#000000' lw 2 title {}",
-      gnuplot_quoted(fmt::format("ceilings: {:.4g} GB/s, {:.4g} {}", bandwidth, rate / unit, unit_name)));
+  std::string plot =
+      fmt::format("plot roof(x) with lines lc rgb '#000000' lw 2 title {}", gnuplot_quoted(roof_name));
   int block = 0;
   for (const auto& [backend, list] : points) {
     const std::string name = fmt::format("d{}", ++block);
@@ -217,7 +227,10 @@ Table speedup_table(std::span<const BenchRecord> records) {
 std::string speedup_script(const Table& speedups, Picture picture) {
   if (speedups.rows.empty())
     throw Error(ErrorCode::kInvalidArgument, "no shape was measured with two backends");
-  std::string out = terminal_line(picture, 2, 1) + style_lines();
+  std::vector<std::string> names;
+  for (std::size_t i = 2; i < speedups.columns.size(); ++i) names.push_back(speedups.columns[i].title);
+  const Legend legend = legend_of(names, 2);
+  std::string out = terminal_line(picture, 2, 1, legend.lines) + style_lines() + legend_lines(legend);
   out +=
       "set style data histogram\nset style histogram clustered gap 1\nset style fill solid 0.8\nset yrange "
       "[0:*]\n";

@@ -42,22 +42,12 @@ std::string ticks_at(const std::set<double>& values) {
   return fmt::format("set xtics ({})\n", ticks);
 }
 
-struct Legend {
-  int columns = 1, lines = 0;
-};
-
-/// Two columns of names below a panel, one where they are too long to stand side by side.
-Legend legend_of(const LinePanel& panel) {
-  constexpr std::size_t kHalfPanel = 24;
-  Legend legend{.columns = 2};
-  int names = 0;
+std::vector<std::string> names_of(const LinePanel& panel) {
+  std::vector<std::string> names;
   for (const Series& series : panel.series) {
-    if (series.points.empty()) continue;
-    ++names;
-    if (series.name.size() > kHalfPanel) legend.columns = 1;
+    if (!series.points.empty()) names.push_back(series.name);
   }
-  legend.lines = (names + legend.columns - 1) / legend.columns;
-  return legend;
+  return names;
 }
 
 std::string draw(const BarPanel& panel, int& block) {
@@ -121,9 +111,7 @@ std::string draw(const LinePanel& panel, int& block) {
   out += powers ? std::string("set logscale x 2\nset xrange [*:*]\n") : axis_lines('x', xs);
   out += axis_lines('y', ys);
   out += ticks_at(values);
-  const Legend legend = legend_of(panel);
-  out += fmt::format("set format y '%.1s%c'\nset bmargin {}\nset rmargin 4\n", 5 + legend.lines);
-  out += fmt::format("set key outside below maxcols {} samplen 2 width 1\n", legend.columns);
+  out += "set format y '%.1s%c'\nset rmargin 4\n" + legend_lines(legend_of(names_of(panel)));
   if (powers) out += fmt::format("set xrange [{}:{}]\n", xs.low, xs.high * kRoomForTick);
   out += fmt::format("set xlabel {}\nset ylabel {}\nset title {}\n", gnuplot_quoted(panel.x_title),
                      gnuplot_quoted(panel.y_title), gnuplot_quoted(panel.title));
@@ -160,7 +148,8 @@ std::string figure_script(const Figure& figure, Picture picture) {
   const int rows = (static_cast<int>(drawn.size()) + columns - 1) / columns;
   int legend = 0;
   for (const auto* panel : drawn) {
-    if (const auto* lines = std::get_if<LinePanel>(panel)) legend = std::max(legend, legend_of(*lines).lines);
+    if (const auto* lines = std::get_if<LinePanel>(panel))
+      legend = std::max(legend, legend_of(names_of(*lines)).lines);
   }
   std::string out =
       terminal_line(picture, std::max(columns, wide(figure) ? 2 : 1), rows, legend) + style_lines();

@@ -17,6 +17,20 @@ constexpr std::array<const char*, 8> kColors{"#0072B2", "#D55E00", "#009E73", "#
 
 }  // namespace
 
+Legend legend_of(const std::vector<std::string>& names, int panels) {
+  constexpr std::size_t kHalfPanel = 24;  // characters of a name that leave room for one beside it
+  std::size_t longest = 0;
+  for (const std::string& name : names) longest = std::max(longest, name.size());
+  Legend legend{.columns = panels * (longest > kHalfPanel ? 1 : 2)};
+  legend.lines = (static_cast<int>(names.size()) + legend.columns - 1) / legend.columns;
+  return legend;
+}
+
+std::string legend_lines(const Legend& legend) {
+  return fmt::format("set bmargin {}\nset key outside below maxcols {} samplen 2 width 1\n", 5 + legend.lines,
+                     legend.columns);
+}
+
 std::string terminal_line(Picture picture, int columns, int rows, int legend) {
   constexpr int kRoomForLegend = 4;  // lines of it that a panel has room for anyway
   constexpr int kLine = 18;

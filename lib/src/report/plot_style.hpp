@@ -26,6 +26,15 @@ struct Span {
   [[nodiscard]] bool logarithmic() const { return low > 0 && high / low >= 20; }
 };
 
+/// Names below a panel, in as many columns as stand side by side.
+struct Legend {
+  int columns = 1, lines = 0;
+};
+/// `panels`: widths of one panel that there is room for.
+[[nodiscard]] Legend legend_of(const std::vector<std::string>& names, int panels = 1);
+/// The key below the axis' title, with room for all of its lines.
+[[nodiscard]] std::string legend_lines(const Legend& legend);
+
 /// "set terminal ..." for a picture of that many panels, with room for a legend of so many lines below each.
 [[nodiscard]] std::string terminal_line(Picture picture, int columns, int rows, int legend = 0);
 /// Border, grid, key and colours that are told apart with any colour vision.
