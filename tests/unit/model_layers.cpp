@@ -235,6 +235,13 @@ TEST(ModelLayers, SearchedArchitectures) {
   refused(nas.with("num_hidden_layers", "4"), ErrorCode::kParse, {"block_configs", "4 layers"});
   refused(nas.with("block_configs", "[{}, {}, {}]"), ErrorCode::kInvalidArgument,
           {"block_configs[0].attention is missing"});
+  // Found by fuzzing: a block of 64 KV heads beside 32 query heads.
+  for (const char* heads : {"64", "5"}) {
+    const std::string block = std::string(R"({"attention": {"num_key_value_heads": )") + heads +
+                              R"(}, "ffn": {"ffn_mult": 2.625}})";
+    refused(nas.with("block_configs", "[" + block + ", " + block + ", " + block + "]"), ErrorCode::kParse,
+            {"block_configs[0].attention.num_key_value_heads", "a divisor of num_attention_heads (32)"});
+  }
 }
 
 TEST(ModelLayers, ExpertLayers) {

@@ -28,6 +28,9 @@ LayerCache read_attention(const Reading& reading, const Fields& block, int model
   layer.q_heads = model.num_heads;
   if (const auto heads = attention->integer("num_kv_heads", {"num_key_value_heads"}, {1, 1 << 14})) {
     layer.kv_heads = static_cast<int>(*heads);
+    if (model.num_heads % layer.kv_heads != 0)
+      attention->wrong("num_key_value_heads",
+                       fmt::format("a divisor of num_attention_heads ({})", model.num_heads));
   } else {
     const int group = attention->required("n_heads_in_group", {"n_heads_in_group"}, {1, 1 << 14},
                                           "the block attends and must say how many heads share a KV head");
