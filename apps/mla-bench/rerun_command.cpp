@@ -79,20 +79,23 @@ int answer(const RerunRequest& request) {
   Keeper keeper(request.out, false, spec, device_slug(gpu));
   const Session session(request.command_line, request.output, gpu);
   keeper.keep(session.environment());
-  std::vector<BenchRecord> now;
-  bool interrupted = false;
+  run::SweepOutcome all;
   for (const auto& [seed, sweep] : sweeps) {
     const run::SweepOutcome outcome = session.measure(sweep, options, &keeper);
-    now.insert(now.end(), outcome.records.begin(), outcome.records.end());
-    interrupted = interrupted || outcome.interrupted;
+    all.records.insert(all.records.end(), outcome.records.begin(), outcome.records.end());
+    all.interrupted = all.interrupted || outcome.interrupted;
   }
-  const report::RunChange change = report::compare_runs(file.records, now, threshold);
+  if (exit_code(all) == cli::kMachine) {  // as a gate it must not pass on nothing
+    throw Error(ErrorCode::kDevice, fmt::format("none of the {} points can be measured here: {}",
+                                                all.records.size(), all.records.front().reason));
+  }
+  const report::RunChange change = report::compare_runs(file.records, all.records, threshold);
   report::Document document = report::compare_document(change, threshold);
   document.kind = "bench.rerun";
   cli::Output output = request.output;
   output.fold_constant_columns = true;
   cli::print(document, output);
-  return interrupted ? cli::kInterrupted : verdict(change, request.fail_on);
+  return all.interrupted ? cli::kInterrupted : verdict(change, request.fail_on);
 }
 
 }  // namespace mla::bench

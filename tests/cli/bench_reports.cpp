@@ -4,6 +4,7 @@
 
 #include "../peers/python.hpp"
 #include "bench_fixture.hpp"
+#include "mla/backend.hpp"
 #include "report/gnuplot.hpp"
 #include "report/record.hpp"
 
@@ -266,6 +267,19 @@ TEST_F(BenchReports, OneRecordIsSetBesideAnother) {
         "| 128 rows | 1 | 0.50 | 0.50 | 1 | 1 |", "| 128, 128 x q1 x 64k | 4236.8"}) {
     EXPECT_NE(r.out.find(part), std::string::npos) << part << "\n" << r.out;
   }
+}
+
+TEST_F(BenchReports, ARerunThatCanMeasureNothingDoesNotPass) {
+  std::filesystem::create_directories(dir_ / "gpu");
+  write("gpu/run.jsonl", to_json_line(mla::report::Environment{"gpu", {{"cpu", "x"}}}) +
+                             to_json_line(record(100, "cuda-naive")));
+  const RunResult r = bench({"rerun", "gpu", "--gpu", "none", "--out", "none"});
+  EXPECT_EQ(r.exit_code, mla::find_backend("cuda-naive") != nullptr ? 3 : 2) << r.out << r.err;
+  EXPECT_NE(r.err.find(r.exit_code == 3 ? "none of the 1 points can be measured here: it needs a GPU"
+                                        : "cuda-naive"),
+            std::string::npos)
+      << r.err;
+  EXPECT_EQ(r.out, "");
 }
 
 TEST_F(BenchReports, RerunMeasuresTheSamePointsAgain) {

@@ -113,6 +113,23 @@ TEST_F(PeerClient, RefusalsAreNotFailures) {
   EXPECT_NE(later.reason.find("not on a Monday"), std::string::npos);
 }
 
+TEST_F(PeerClient, WhatTheProtocolHasNoWordForIsRefusedByPlansToo) {
+  const PeerBackend backend = start("none");
+  const AttentionShape shape =
+      verify::parse_case("decode latent h2 l16 r8 p8 v12 q1s5_q1s9 causal prefix4 b4 q:f32 out:f32 cache:f32")
+          .shape;
+  ASSERT_FALSE(shape.shared.empty());
+  const Support support = backend.supports(shape, host_device());
+  EXPECT_FALSE(support) << "a shared prefix";
+  try {
+    static_cast<void>(backend.plan(shape, host_device()));
+    ADD_FAILURE() << "a plan was made";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
+    EXPECT_EQ(std::string(error.what()), support.why);
+  }
+}
+
 TEST_F(PeerClient, AHandshakeThatFailsNamesThePeerAndTheFault) {
   expect_no_start("hello-skip", ErrorCode::kUnsupported, {"the package nothing is not installed"});
   expect_no_start("hello-garbage", ErrorCode::kParse, {"bad_peer.py", "'hello!'"});

@@ -123,6 +123,10 @@ const PeerBackend::Answer& PeerBackend::ask(const AttentionShape& shape, std::in
   const std::string key = fmt::format("{} {}", to_text(shape), num_splits);
   if (const auto it = answers_.find(key); it != answers_.end()) return it->second;
   Answer answer;
+  if (Support separate = without_shared_prefix(shape); !separate) {  // the protocol has no word for it
+    answer.shape.support = separate;
+    return answers_.emplace(key, std::move(answer)).first->second;
+  }
   try {
     if (!process_) start();
     answer.shape = guarded("say what it supports", [&] {
@@ -147,8 +151,6 @@ RoundingProfile PeerBackend::rounding(const AttentionShape& shape) const {
 }
 
 Support PeerBackend::supports(const AttentionShape& shape, const Device& /*device*/) const {
-  if (Support separate = without_shared_prefix(shape); !separate)
-    return separate;  // the protocol has no word for it
   return ask(shape, 0).shape.support;
 }
 
