@@ -87,9 +87,9 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
       break;
   }
   if (question.request.concurrency > plan.sequences) {
-    return fmt::format("{}: {} do not fit, only {}{}, {}", setting,
-                       counted(question.request.concurrency, "sequence"),
-                       report::with_thousands(plan.sequences), spread, limit_text(plan));
+    return fmt::format(
+        "{}: {} do not fit, only {}{}, {}{}", setting, counted(question.request.concurrency, "sequence"),
+        report::with_thousands(plan.sequences), spread, limit_text(plan), at_once_text(question, plan));
   }
   return fmt::format("{}: fits {}{}, {}{}", setting, counted(plan.sequences, "sequence"), spread,
                      limit_text(plan), at_once_text(question, plan));

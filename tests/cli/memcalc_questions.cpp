@@ -85,6 +85,23 @@ TEST_F(MemcalcQuestions, TimesOfTheBenchBecomeTokensPerSecond) {
   refused(args, {"nothing"});
 }
 
+TEST_F(MemcalcQuestions, EmptySlotsAreThoseOfTheUnitThatAllRanksShare) {
+  // With dcp 8 a request takes units of 64 x 8 tokens: 1200 -> 1536 and 5300 -> 5632, so 668 of 7168 stay empty.
+  write("trace.csv", "1000,200\n5000,300\n");
+  const RunResult r = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "8k",
+                               "--tp", "8", "--dcp", "8", "--lengths", (dir_ / "trace.csv").string()});
+  ASSERT_EQ(r.exit_code, 0) << r.err;
+  expect_has(r.out, "empty slots of last blocks, %          9.32");
+}
+
+TEST_F(MemcalcQuestions, WhatDoesNotFitSaysAlsoWhatRunsAtOnce) {
+  const RunResult r = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k",
+                               "--max-seqs", "16", "--concurrency", "400"});
+  EXPECT_EQ(r.exit_code, 1) << r.err;
+  expect_has(r.out, "400 sequences do not fit, only ");
+  expect_has(r.out.substr(0, r.out.find('\n')), "at most 16 of them at once (--max-seqs)");
+}
+
 TEST_F(MemcalcQuestions, EmitSweepOfOtherShapes) {
   // dcp 4: each rank keeps a quarter of the keys. fp8 on a top-k model is vLLM's 656-byte row.
   const RunResult sparse = memcalc({"plan", "deepseek-v3.2", "--gpu", "h200", "--gpus", "8", "--tp", "8",
@@ -93,6 +110,7 @@ TEST_F(MemcalcQuestions, EmitSweepOfOtherShapes) {
   expect_has(sparse.out, "\"cache\": \"fp8_ds_mla\"");
   expect_has(sparse.out, "\"topk\": \"2048\"");
   expect_has(sparse.out, "q1s16k");
+  expect_has(sparse.out, "h64/l512");  // 128 / 8 of one rank, times 4: DCP gathers its group's queries
   EXPECT_EQ(bench({"run", "--dry-run", "--spec", "-"}, sparse.out).exit_code, 0);
   const RunResult none = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--emit-sweep"});
   EXPECT_EQ(none.exit_code, 1) << "the weights alone do not fit";

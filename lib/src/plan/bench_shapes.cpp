@@ -25,7 +25,8 @@ BenchShapes bench_shapes(const ModelConfig& model, const PlanRequest& asked) {
                 "name another --engine, such as sglang");
   }
   BenchShapes out{.dims = *model.mla};
-  out.dims.num_heads /= request.layout.tp;
+  // The queries of a DCP group are gathered: each rank has its part of the keys for all heads of the group.
+  out.dims.num_heads = out.dims.num_heads / request.layout.tp * request.layout.dcp;
   out.cache = std::string(request.cache.name);
   out.topk = model.indexer ? model.indexer->topk : 0;
   const std::int64_t longest = request.context;

@@ -15,7 +15,7 @@ struct BenchShape {
   std::int64_t requests = 0, kv_len = 0;
 };
 struct BenchShapes {
-  MlaDims dims{};  ///< widths, and the query heads of one rank
+  MlaDims dims{};  ///< widths, and the query heads of one rank; with dcp those of its group, which it gathers
   std::int64_t topk = 0;
   int block = 0;
   std::string cache{};               ///< format, as the engine stores this model

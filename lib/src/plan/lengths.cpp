@@ -236,7 +236,7 @@ LengthReport plan_lengths(const ModelConfig& model, const PlanRequest& asked,
   if (taken.empty()) return report;
   std::vector<std::int64_t> totals;
   add_lengths(report, taken, totals);
-  report.paging_waste = waste_of(plan.block, totals);
+  report.paging_waste = waste_of(plan.block * request.layout.dcp, totals);
   if (budget) {
     const Pools pools(inputs, stages);
     const Moments moments(taken);
