@@ -94,6 +94,16 @@ TEST_F(MemcalcQuestions, EmptySlotsAreThoseOfTheUnitThatAllRanksShare) {
   expect_has(r.out, "empty slots of last blocks, %          9.32");
 }
 
+TEST_F(MemcalcQuestions, WhatRunsAsManyAsItHasCellsForSaysSo) {
+  const RunResult r = memcalc({"plan", "llama-3.1-8b", "--gpu", "h100", "--gpus", "1", "--context", "512",
+                               "--engine", "llama.cpp", "--max-seqs", "4"});
+  EXPECT_EQ(r.exit_code, 0) << r.err;
+  expect_has(r.out + r.err, "a limit of 4 sequences (--max-seqs) changes nothing with llama.cpp");
+  expect_has(r.out + r.err, "takes at most 256 (LLAMA_MAX_SEQ)");
+  refused({"plan", "deepseek-v3", "--gpu", "h200", "--engine", "vllm@2025-13"},
+          {"'2025-13' is neither a version nor a month of vllm"});
+}
+
 TEST_F(MemcalcQuestions, WhatDoesNotFitSaysAlsoWhatRunsAtOnce) {
   const RunResult r = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k",
                                "--max-seqs", "16", "--concurrency", "400"});

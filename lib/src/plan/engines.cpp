@@ -331,6 +331,14 @@ bool is_month(std::string_view text) {
   return text.size() == 4 || text[4] == '-';
 }
 
+/// Of a text that is_month(): that its month exists.
+bool has_month(std::string_view text) {
+  if (text.size() == 4) return true;
+  if (text.size() < 7 || !is_digit(text[5]) || !is_digit(text[6])) return false;
+  const int month = 10 * (text[5] - '0') + (text[6] - '0');
+  return month >= 1 && month <= 12 && (text.size() == 7 || text[7] == '-');
+}
+
 bool well_formed_version(std::string_view text) {
   const bool begins =
       !text.empty() && (is_digit(text.front()) || (text.front() >= 'a' && text.front() <= 'z'));
@@ -398,7 +406,7 @@ EngineRules find_engine(std::string_view what) {
   if (at != std::string::npos && name == "none") {
     throw Error(ErrorCode::kInvalidArgument, "engine 'none' stands for no engine and has no versions");
   }
-  if (at != std::string::npos && !is_month(version) && !well_formed_version(version)) {
+  if (at != std::string::npos && !(is_month(version) ? has_month(version) : well_formed_version(version))) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} is neither a version nor a month of {}", text::quoted(version), name),
                 "write it as in vllm@0.11 or vllm@2025-10");
