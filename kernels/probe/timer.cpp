@@ -29,8 +29,8 @@ class CudaGraph final : public CapturedWork {
   cudaGraphExec_t exec_ = nullptr;
 };
 
-/// Holds a stream back while work is put on it, so that the device does not wait for the host between kernels: a graph
-/// of hundreds is handed over in pieces, and a busy host is slower at it than the device.
+/// Holds a stream back while work is put on it, so that no sample waits for the host (docs/measurement.md has what that
+/// changes beside a busy one).
 class Gate {
  public:
   Gate() {
