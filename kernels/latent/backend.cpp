@@ -276,40 +276,29 @@ class LatentBackend final : public Backend {
 
   void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
            Stream stream) const override {
+    const auto columns = static_cast<std::int32_t>(
+        std::min<std::int64_t>(args.cache.block_table.extent[1], std::numeric_limits<std::int32_t>::max()));
     if (const auto* cascade = dynamic_cast<const CascadePlan*>(&plan); cascade != nullptr) {
-      run_cascade(*cascade, args, workspace, stream);
+      kernels::check_workspace(workspace.size(), cascade->workspace_bytes(), kName);
+      between_projections(*cascade, args, workspace, stream, [&](const kernels::AttentionParams& a) {
+        enqueue_cascade(*cascade, a, columns, workspace, stream);
+      });
       return;
     }
     const auto& own = kernels::own_plan<LatentPlan>(plan, workspace.size(), kName);
-    const kernels::AttentionParams attention = kernels::make_params(own.shape, args);
-    if (attention.num_tokens == 0) return;
-    const kernels::DeviceGuard guard(own.ordinal);
-    const auto attend = [&](const kernels::AttentionParams& a) {
-      enqueue(own, a, columns_of(args), workspace, stream);
-    };
-    if (own.projections) {
-      own.projections->run(own.shape, args, attention, workspace, stream, attend);
-    } else {
-      attend(attention);
-    }
+    between_projections(own, args, workspace, stream, [&](const kernels::AttentionParams& a) {
+      enqueue(own, a, columns, workspace, stream);
+    });
   }
 
  private:
-  /// Of the call's block table.
-  static std::int32_t columns_of(const AttentionArgs& args) {
-    return static_cast<std::int32_t>(
-        std::min<std::int64_t>(args.cache.block_table.extent[1], std::numeric_limits<std::int32_t>::max()));
-  }
-
-  static void run_cascade(const CascadePlan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
-                          Stream stream) {
-    kernels::check_workspace(workspace.size(), plan.workspace_bytes(), kName);
+  /// `attend(params)` enqueues the attention in latent space; in head space the projections stand around it.
+  template <class AnyPlan, class Attend>
+  static void between_projections(const AnyPlan& plan, const AttentionArgs& args,
+                                  std::span<std::byte> workspace, Stream stream, const Attend& attend) {
     const kernels::AttentionParams attention = kernels::make_params(plan.shape, args);
     if (attention.num_tokens == 0) return;
     const kernels::DeviceGuard guard(plan.ordinal);
-    const auto attend = [&](const kernels::AttentionParams& a) {
-      enqueue_cascade(plan, a, columns_of(args), workspace, stream);
-    };
     if (plan.projections) {
       plan.projections->run(plan.shape, args, attention, workspace, stream, attend);
     } else {

@@ -42,6 +42,18 @@ class BenchReports : public BenchTest {
           to_json_line(mla::report::Environment{name, {{"cpu", name}, {"command", "made " + name}}}) +
               to_json_line(record(us, "cpu-absorbed")) + to_json_line(record(2 * us, "cpu-expanded")));
   }
+
+  /// "other/run.jsonl": times of another run, made by results/other_run.py from rows in its form.
+  void write_other_run(const std::string& python, const std::string& rows) const {
+    write(
+        "theirs.json",
+        R"({"device": "d", "what": "w", "versions": {"k": "1"}, "spread": "s", "ceilings": {"read_TBps": 4}, "rows": [)" +
+            rows + "]}");
+    const RunResult theirs =
+        mla::test::run_program(python, {MLA_SOURCE_DIR "/results/other_run.py", "theirs.json", "other"},
+                               {.directory = dir_.string()});
+    ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
+  }
 };
 
 TEST_F(BenchReports, CompareFailsABuildOnlyWhenItShould) {
@@ -222,12 +234,7 @@ TEST_F(BenchReports, TheWordsOfResultsAreThoseOfARecord) {
   const std::string python = mla::test::python_with("");
   if (python.empty()) GTEST_SKIP() << "no Python 3";
   const std::string results = std::string(MLA_SOURCE_DIR) + "/results";
-  write("theirs.json",
-        R"({"device": "d", "what": "w", "versions": {"k": "1"}, "spread": "s", "ceilings": {"read_TBps": 4},
-    "rows": [{"heads": 16, "q_len": 1, "batch": 32, "kv_len": 4096, "k_us": 28.35}]})");
-  const RunResult theirs = mla::test::run_program(python, {results + "/other_run.py", "theirs.json", "other"},
-                                                  {.directory = dir_.string()});
-  ASSERT_EQ(theirs.exit_code, 0) << theirs.err;
+  write_other_run(python, R"({"heads": 16, "q_len": 1, "batch": 32, "kv_len": 4096, "k_us": 28.35})");
   const mla::report::RunFile other = mla::report::read_run(file("other/run.jsonl"));
   ASSERT_EQ(other.records.size(), 1U);
   EXPECT_EQ(other.records[0].backend, "k (another run)");
@@ -249,14 +256,9 @@ TEST_F(BenchReports, OneRecordIsSetBesideAnother) {
   const std::string python = mla::test::python_with("");
   if (python.empty()) GTEST_SKIP() << "no Python 3";
   const std::string results = std::string(MLA_SOURCE_DIR) + "/results";
-  write("theirs.json",
-        R"({"device": "d", "what": "w", "versions": {"k": "1"}, "spread": "s", "ceilings": {"read_TBps": 4},
-    "rows": [{"heads": 16, "q_len": 1, "batch": 32, "kv_len": 4096, "k_us": 86.34, "j_us": 90},
-             {"heads": 128, "q_len": 1, "batch": 128, "kv_len": 65536, "k_us": 2118.5}]})");
-  ASSERT_EQ(mla::test::run_program(python, {results + "/other_run.py", "theirs.json", "other"},
-                                   {.directory = dir_.string()})
-                .exit_code,
-            0);
+  write_other_run(python,
+                  R"({"heads": 16, "q_len": 1, "batch": 32, "kv_len": 4096, "k_us": 86.34, "j_us": 90},
+             {"heads": 128, "q_len": 1, "batch": 128, "kv_len": 65536, "k_us": 2118.5})");
   const RunResult r = mla::test::run_program(
       python,
       {results + "/against.py", results + "/h200/2026-11-30-all/decode/run.jsonl", file("other/run.jsonl")});
