@@ -40,6 +40,16 @@ class VerifyCli : public testing::Test {
     return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   }
 
+  /// What /proc says of a process behind its name, "S 1 ..."; empty where it is gone, also if it goes while it is read: then
+  /// getline() fails, where iterators over the buffer would throw.
+  static std::string status_of(const std::string& pid) {
+    std::ifstream in("/proc/" + pid + "/stat");
+    std::string line;
+    std::getline(in, line);
+    const std::size_t end = line.rfind(") ");
+    return end == std::string::npos ? std::string() : line.substr(end + 2);
+  }
+
   /// A golden folder with one set, to be spoiled.
   void copy_golden(const std::string& set) const {
     Json manifest = Json::parse(read(kGolden + "/manifest.json"));
@@ -227,9 +237,7 @@ TEST_F(VerifyCli, AWorkerEndsWithWhoStartedIt) {
     for (const fs::directory_entry& entry : fs::directory_iterator("/proc")) {
       const std::string name = entry.path().filename().string();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
-      const std::string status = read(entry.path() / "stat");
-      const std::size_t end = status.rfind(')');
-      std::istringstream fields(end == std::string::npos ? "" : status.substr(end + 1));
+      std::istringstream fields(status_of(name));
       char state = 0;
       pid_t parent = 0;
       if (fields >> state >> parent && parent == pid) worker = std::stoi(name);
@@ -245,9 +253,8 @@ TEST_F(VerifyCli, AWorkerEndsWithWhoStartedIt) {
   bool gone = false;
   for (int i = 0; !gone && i < 1000; ++i) {
     // Nobody may be there to collect it: then it stays as a zombie.
-    const std::string status = read("/proc/" + std::to_string(worker) + "/stat");
-    const std::size_t end = status.rfind(')');
-    gone = end == std::string::npos || status.substr(end).starts_with(") Z");
+    const std::string status = status_of(std::to_string(worker));
+    gone = status.empty() || status.starts_with("Z");
     if (!gone) ::usleep(20'000);
   }
   EXPECT_TRUE(gone);
