@@ -69,12 +69,14 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::mbarrier_init(ptx::smem(&control.weights_full[i][1]), 4);
     }
     ptx::mbarrier_init(ptx::smem(&control.first_query_full), kValuesWarps);
+    ptx::mbarrier_init(ptx::smem(&control.merge_full), 1);
     ptx::mbarrier_init(ptx::smem(&control.query_full), 3);
     ptx::mbarrier_init(ptx::smem(&control.query_empty), 4);
     ptx::mbarrier_init_fence();
     ptx::prefetch_map(&maps.latent);
     ptx::prefetch_map(&maps.rope);
     control.range.range = Range{};
+    control.postponed_todo[0] = 0;
   }
   if (threadIdx.x / 32 == 1) prefetch_first(p, static_cast<std::int32_t>(blockIdx.x) / Config::kTiles);
   if constexpr (Config::kTiles > 1) {
