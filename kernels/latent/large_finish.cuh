@@ -104,7 +104,7 @@ __device__ __forceinline__ void finish_segment(Values<Config>& m, const Segment&
   } else {
     CutUnit<Config>(m, s).merge(m, fetches);
   }
-  if (s.more != 0 || s.origin + s.first == m.control.range.range.begin) return;
+  if (s.more != 0 || s.origin + s.first == m.control.work.range.begin) return;
   sync_values();  // what an earlier segment has put off is known, and the slots are free
   if (m.control.postponed_todo[0] != 0) {
     CutUnit<Config>(m, m.control.postponed).add_postponed(fetches);

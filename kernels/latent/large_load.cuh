@@ -55,7 +55,7 @@ struct KeyLoader {
       s.plain_begin = max(s.plain_begin, (max(0, s.r.keys - a.window) + kBlock - 1) / kBlock - s.r.skip);
     }
     if (s.whole()) return;
-    const Range& range = control.range.range;
+    const Range& range = control.work.range;
     const std::int32_t first_range = range_of(range.total, range.count, s.origin);
     const std::int32_t last_range = range_of(range.total, range.count, s.origin + s.r.blocks - 1);
     s.first_range = first_range + range.base;
@@ -129,10 +129,11 @@ struct KeyLoader {
     const int boxes = kBlock / p.box;  // of a block: 2 or 4
     int slot = 0, segment = 0;
     std::uint32_t parity = 1;
-    for (Walk walk(p, control.range.range, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
+    for (Walk walk(control.work); walk.more(); walk.next(p, Config::kRows)) {
       Segment& s = control.segments[segment];
       {  // the pages first: their numbers come from memory
-        const Request r = load_request(p, walk.request, Config::kRows);
+        const bool known = walk.begin == control.work.range.begin;
+        const Request r = known ? control.work.first : load_request(p, walk.request, Config::kRows);
         look_up(r, walk.request, walk.first(), walk.last(), boxes);
         if (lane() == 0) open_segment(s, walk, r);
         __syncwarp();
@@ -203,11 +204,9 @@ __device__ __forceinline__ void finish_query(std::uint64_t& barrier) {
 template <class Config>
 __device__ __forceinline__ void load_first_query(const Call& p, Control& control, std::uint32_t shared,
                                                  int rank, int warp) {
-  const Range& range = control.range.range;
-  const std::int32_t first_token = p.attention.cu_seqlens_q[range.request * p.attention.cu_seqlens_stride];
-  const std::int32_t queries =
-      p.attention.cu_seqlens_q[(range.request + 1) * p.attention.cu_seqlens_stride] - first_token;
-  fetch_query<Config>(p, shared, rank, first_token, queries, range.group, warp, kValuesWarps);
+  const Work& work = control.work;
+  fetch_query<Config>(p, shared, rank, work.first.first_token, work.first.queries, work.range.group, warp,
+                      kValuesWarps);
   finish_query(control.first_query_full);
 }
 
@@ -216,7 +215,7 @@ template <class Config>
 __device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank,
                                              int warp, int warps) {
   std::uint32_t parity = 0;
-  Walk walk(p, control.range.range, Config::kRows);
+  Walk walk(control.work);
   if (!walk.more()) return;
   for (walk.next(p, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
     ptx::mbarrier_wait(ptx::smem(&control.query_empty), parity);

@@ -75,7 +75,7 @@ class CutUnit {
     part_.part = static_cast<std::int32_t>(blockIdx.x / Config::kTiles) - s.first_range;
     part_.slices = min(kPatches, s.patient);
     part_.patient = s.more == 0;
-    const std::int32_t unit = p_.per_request > 0 ? control_.range.range.base / p_.per_request : s.first_range;
+    const std::int32_t unit = p_.per_request > 0 ? control_.work.range.base / p_.per_request : s.first_range;
     part_.words = reinterpret_cast<std::uint32_t*>(p_.counters) +
                   (unit * Config::kTiles + rank_) * (p_.may_wait ? kernels::latent::kCounterWords : 1);
     if (p_.may_wait && part_.patient && part_.part < part_.slices) {
@@ -168,7 +168,8 @@ class CutUnit {
     }
     if (m.half == 0 && lane % 4 == 0) {  // both halves have the same
 #pragma unroll
-      for (int h = 0; h < 2; ++h) *sums(part_.part, warp * 16 + lane / 4 + 8 * h) = make_float2(m.top[h], m.sum[h]);
+      for (int h = 0; h < 2; ++h)
+        *sums(part_.part, warp * 16 + lane / 4 + 8 * h) = make_float2(m.top[h], m.sum[h]);
     }
   }
   /// What was kept goes where others can read it.

@@ -54,7 +54,7 @@ struct alignas(16) Control {
   // Slices of a cut unit to be added up here, now or behind the last segment: see CutUnit.
   std::uint32_t todo[kernels::latent::kCounterWords], postponed_todo[kernels::latent::kCounterWords];
   Segment postponed;
-  RangeScratch range;
+  Work work;
   float2 exchange[4][64];  // maximum and sum of a quarter of a unit's parts, a row
 };
 
