@@ -111,7 +111,7 @@ Clusters choose_large(const Work& work, std::int32_t size) {
   const std::int64_t units = requests * work.row_groups;
   if (work.splits > 0) {
     const bool counted = units * size <= kCountersPerPlan;  // a counter for each CTA's rows of a unit
-    c.per_request = counted ? std::min(work.splits, kMostLargeParts) : 1;
+    c.per_request = counted ? static_cast<std::int32_t>(std::min<std::int64_t>(work.splits, kMostForced)) : 1;
     c.count = static_cast<std::int32_t>(requests * c.per_request);
     return c;
   }

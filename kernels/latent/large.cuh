@@ -69,14 +69,12 @@ __global__ void __launch_bounds__(kThreads, 1)
       ptx::mbarrier_init(ptx::smem(&control.weights_full[i][1]), 4);
     }
     ptx::mbarrier_init(ptx::smem(&control.first_query_full), kValuesWarps);
-    ptx::mbarrier_init(ptx::smem(&control.merge_full), 1);
     ptx::mbarrier_init(ptx::smem(&control.query_full), 3);
     ptx::mbarrier_init(ptx::smem(&control.query_empty), 4);
     ptx::mbarrier_init_fence();
     ptx::prefetch_map(&maps.latent);
     ptx::prefetch_map(&maps.rope);
     control.work.range = Range{};
-    control.postponed_todo[0] = 0;
   }
   if (threadIdx.x / 32 == 1) prefetch_first(p, static_cast<std::int32_t>(blockIdx.x) / Config::kTiles);
   if constexpr (Config::kTiles > 1) {
@@ -90,7 +88,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const bool work = control.work.range.begin < control.work.range.end;
   const std::uint32_t shared = ptx::smem(dynamic);
   if (role == 0) {
-    ptx::fewer_registers<56>();
+    ptx::fewer_registers<64>();
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp == 0) {
       KeyLoader<Config>{p, maps, control, shared, rank}.run();
@@ -99,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     clear_tail(p);
   } else if (role == 1) {
-    ptx::fewer_registers<120>();
+    ptx::fewer_registers<112>();
     if (work) Scores<Config>{p, control, shared, rank}.run();
   } else {
     ptx::more_registers<168>();

@@ -90,24 +90,18 @@ __device__ __forceinline__ void store(const Values<Config>& m, const Segment& s)
     if (row >= s.r.queries * a.num_heads) continue;
     const std::int32_t query = m.p.by_heads.quotient(row);
     a.lse[(s.r.first_token + query) * a.lse_stride_token + (row - query * a.num_heads) * a.lse_stride_head] =
-        RowSum{m.top[h], m.sum[h]}.lse();
+        m.sum[h] == 0.0F ? -INFINITY : (m.top[h] + log2f(m.sum[h])) * kLn2;
   }
 }
 
 /// The end of a segment. All threads of the warpgroup.
 template <class Config>
 __device__ __forceinline__ void finish_segment(Values<Config>& m, const Segment& s) {
-  std::uint32_t fetches = 0;
   if (s.whole()) {
     normalise(m);
     store(m, s);
   } else {
-    CutUnit<Config>(m, s).merge(m, fetches);
-  }
-  if (s.more != 0 || s.origin + s.first == m.control.work.range.begin) return;
-  sync_values();  // what an earlier segment has put off is known, and the slots are free
-  if (m.control.postponed_todo[0] != 0) {
-    CutUnit<Config>(m, m.control.postponed).add_postponed(fetches);
+    CutUnit<Config>(m, s).merge(m);
   }
 }
 

@@ -40,9 +40,8 @@ struct KeyLoader {
 
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  __device__ __forceinline__ void open_segment(Segment& s, const Walk& walk, const Request& r) const {
+  __device__ __forceinline__ void describe(Segment& s, const Walk& walk) const {
     const kernels::AttentionParams& a = p.attention;
-    s.r = r;
     s.group = walk.group;
     s.first = walk.first();
     s.last = walk.last();
@@ -131,30 +130,33 @@ struct KeyLoader {
     std::uint32_t parity = 1;
     for (Walk walk(control.work); walk.more(); walk.next(p, Config::kRows)) {
       Segment& s = control.segments[segment];
-      {  // the pages first: their numbers come from memory
+      {
         const bool known = walk.begin == control.work.range.begin;
         const Request r = known ? control.work.first : load_request(p, walk.request, Config::kRows);
         look_up(r, walk.request, walk.first(), walk.last(), boxes);
-        if (lane() == 0) open_segment(s, walk, r);
-        __syncwarp();
+        if (lane() == 0) s.r = r;
       }
       segment = segment + 1 == kSegments ? 0 : segment + 1;
       const std::int32_t steps = walk.last() - walk.first();
       for (std::int32_t i = 0; i < steps; ++i) {
         const int turn = i * boxes % 32;
-        if (turn == 0 && i > 0) look_up(s.r, walk.request, s.first + i, s.last, boxes);
+        if (turn == 0 && i > 0) look_up(s.r, walk.request, walk.first() + i, walk.last(), boxes);
         const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
         const std::uint32_t full = ptx::smem(&control.full[slot]);
         const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
         wait_empty(slot, 0, parity);
         if (lane() == 0) {
-          ptx::mbarrier_arrive_expect(full,
-                                      static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kSlotBytes / 64));
+          ptx::mbarrier_expect(full, static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kSlotBytes / 64));
         }
         load_latent(turn, 0, boxes / 2, tile, full);
         wait_empty(slot, 1, parity);
         load_latent(turn, boxes / 2, boxes, tile, full);
         load_rope(turn, boxes, tile, full);  // where the weights of all keys were
+        if (lane() == 0) {
+          if (i == 0) describe(s, walk);  // beside the first copies: it takes a while
+          ptx::mbarrier_arrive(full);
+        }
+        __syncwarp();
         if (++slot == kSlots) {
           slot = 0;
           parity ^= 1;

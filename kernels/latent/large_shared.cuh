@@ -46,16 +46,13 @@ struct alignas(16) Control {
   std::uint64_t weights_full[kSlots][2];  // of the first and of the last 32 keys
   std::uint64_t first_query_full;         // of the first segment, which others fetch
   std::uint64_t query_full, query_empty;
-  std::uint64_t merge_full;  // parts of others are here
   Segment segments[kSegments];
   float factor[kSlots][64];  // what the sums so far must be multiplied with, a row
   float top[kSlots][64];     // behind the last block: maximum that the weights refer to, and their sum
   float sum[kSlots][64];
-  // Slices of a cut unit to be added up here, now or behind the last segment: see CutUnit.
-  std::uint32_t todo[kernels::latent::kCounterWords], postponed_todo[kernels::latent::kCounterWords];
-  Segment postponed;
+  std::uint32_t todo[kernels::latent::kCounterWords];  // slices of a cut unit, see CutUnit
   Work work;
-  float2 exchange[4][64];  // maximum and sum of a quarter of a unit's parts, a row
+  float4 exchange[2][256];  // of the values' two warpgroups
 };
 
 inline constexpr std::size_t kSharedBytes = kControlAt + sizeof(Control);

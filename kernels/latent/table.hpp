@@ -63,8 +63,6 @@ inline constexpr std::int32_t kCountersPerPlan = 1024;
 /// Words of a row group of a request (of a CTA's rows of it), one that counts and five that hold a bit a part.
 inline constexpr std::int32_t kCounterWords = 6;
 inline constexpr std::int32_t kMostParts = 160;
-/// Large work: parts of a request whose weights fit into a CTA's shared memory.
-inline constexpr std::int32_t kMostLargeParts = 256;
 /// Fixed parts: groups of eight keys of a part while there are not more parts than a request may have.
 inline constexpr std::int32_t kFixedPartGroups = 32;
 inline constexpr std::int32_t kMostFixedParts = 128;

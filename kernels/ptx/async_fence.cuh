@@ -11,9 +11,4 @@ __device__ __forceinline__ void fence_async_shared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-/// The same for global memory, that of others too whose writes this thread has acquired.
-__device__ __forceinline__ void fence_async_global() {
-  asm volatile("fence.proxy.async.global;" ::: "memory");
-}
-
 }  // namespace mla::MLA_ARCH_NS::ptx

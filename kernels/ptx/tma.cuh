@@ -20,16 +20,6 @@ __device__ __forceinline__ void prefetch_map(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-/// cp.async.bulk: `bytes` neighbouring bytes, a multiple of 16, global to shared of this CTA; they count at
-/// `barrier`.
-__device__ __forceinline__ void bulk_load(std::uint32_t shared, const void* global, std::uint32_t bytes,
-                                          std::uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared),
-      "l"(global), "r"(bytes), "r"(barrier)
-      : "memory");
-}
-
 /// cp.async.bulk.tensor.3d global to shared of this CTA; the bytes count at `barrier`.
 __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
                                          int c1, int c2, std::uint64_t policy) {

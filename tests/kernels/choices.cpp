@@ -199,7 +199,7 @@ TEST(LatentLarge, TakesTheCallersSplitsWhileTheyCanBeCounted) {
   EXPECT_EQ(large({5000, 3}, 1, 1, 4), (Clusters{1, 8, 4}));
   EXPECT_EQ(large(alike(300, 64), 2, 1, 4), (Clusters{2, 1200, 4}));
   EXPECT_EQ(large(alike(600, 64), 2, 1, 4), (Clusters{2, 600, 1})) << "1200 counters of 1024";
-  EXPECT_EQ(large({100000}, 1, 1, 1000), (Clusters{1, 256, 256})) << "parts whose weights fit a CTA";
+  EXPECT_EQ(large({100000}, 1, 1, 1000), (Clusters{1, 512, 512})) << "parts of a request that can be counted";
 }
 
 TEST(LatentLarge, IsForManyRequestsOfManyRows) {
