@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 #include <numbers>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -103,6 +104,11 @@ class LatentPlan final : public Plan {
     const std::int64_t ctas = std::int64_t{clusters.count} * params.row_groups * clusters.size;
     const bool even = clusters.per_request == 0 && !options.batch_invariant;
     const std::int64_t counted = even ? ctas : std::ssize(keys) * params.row_groups * clusters.size;
+    // All rows of one query see the same keys. Few keys are there before the CTAs of a pair have found each other.
+    constexpr std::int64_t kPairKeys = 2048;
+    params.by_pairs = !large && v.rows == 32 && params.row_groups % 2 == 0 &&
+                      std::reduce(keys.begin(), keys.end()) > kPairKeys &&
+                      std::ranges::all_of(s.batch, [](const Request& r) { return r.q_len <= 1; });
     params.may_wait = ctas <= std::min<std::int64_t>(device.num_sms, latent::kMostParts) &&
                       counted * latent::kCounterWords <= latent::kCountersPerPlan;
     partials_at = place(rows * v.latent * 4);
@@ -235,6 +241,13 @@ class LatentBackend final : public Backend {
     params.latent_row = kernels::narrow_stride(kName, cache.latent_row_stride, "the cache's rows");
     params.rope_block = kernels::narrow_stride(kName, cache.rope_block_stride, "the rotary part's blocks");
     params.rope_row = kernels::narrow_stride(kName, cache.rope_row_stride, "the rotary part's rows");
+    // 32 keys from a multiple of 32 on lie side by side, each with its rotary channels right behind the others.
+    params.by_units = plan.variant.family == latent::Family::kSmall && attention.window == 0 &&
+                      attention.rope == 64 && cache.block_size % 32 == 0 &&
+                      cache.rope == cache.latent + std::int64_t{attention.latent} * 2 &&
+                      cache.rope_row_stride == cache.latent_row_stride &&
+                      cache.rope_block_stride == cache.latent_block_stride;
+    params.by_pairs = params.by_pairs && params.by_units;
     params.scale_log2 = attention.scale * std::numbers::log2e_v<float>;
     params.table_columns = columns;
     params.partials = reinterpret_cast<float*>(workspace.data() + plan.partials_at);

@@ -15,7 +15,7 @@ constexpr std::int64_t kPartKeys = 64;     // fewer are not worth a part of thei
 constexpr std::int64_t kShortPart = 32;    // the same of short requests, whose parts are few and merge fast
 constexpr std::int64_t kShortKeys = 2048;  // of such a request
 constexpr std::int64_t kMostForced = 512;  // parts a request, which arrival.cuh can count
-constexpr std::int32_t kGroupKeys = 8;
+constexpr std::int32_t kGroupKeys = 32;
 constexpr std::int64_t kLargeBlock = 64;  // keys, the same of the large-work kernel
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -82,10 +82,11 @@ Clusters choose_small(const Work& work) {
 
 std::int64_t small_rows(std::span<const std::int64_t> keys, std::int64_t rows) {
   if (rows <= 16) return 16;
-  // Measured: two CTAs with 16 rows each start and merge faster than one with 32, until the keys count.
-  constexpr std::int64_t kFewKeys = 16 * 1024;
+  // Measured: CTAs with 16 rows each start and merge faster than half as many with 32, until the keys count that
+  // all of them read.
+  constexpr std::int64_t kFewKeys = 32 * 1024;
   const std::int64_t total = std::accumulate(keys.begin(), keys.end(), std::int64_t{0});
-  return rows <= 32 && total <= kFewKeys ? 16 : 32;
+  return total * ceil_div(rows, 16) <= kFewKeys ? 16 : 32;
 }
 
 std::int64_t fixed_parts(std::span<const std::int64_t> keys) {
@@ -137,7 +138,7 @@ Clusters choose_large(const Work& work, std::int32_t size) {
 bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms) {
   if (rows <= 32 || keys.empty()) return false;  // at least half of its products would be padding
   // Nanoseconds on an H200 (132 multiprocessors) as measured; docs/kernels/cuda-latent-large.md has the points.
-  constexpr std::int64_t kSmall = 9'000, kSmallKey = 290;  // 1024 keys of 32 rows
+  constexpr std::int64_t kSmall = 12'000, kSmallKey = 200;  // 1024 keys of 32 rows
   constexpr std::int64_t kLarge = 16'200, kPart = 30, kBlock = 2'250, kPairBlock = 1'830;
   const std::int64_t size = rows > 64 ? 2 : 1;
   const std::int64_t groups = ceil_div(rows, 64 * size);

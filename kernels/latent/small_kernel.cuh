@@ -19,7 +19,10 @@
 // docs/kernels/cuda-latent.md has the model and the measurements.
 #pragma once
 
+#include <algorithm>
+
 #include "common/check.hpp"
+#include "latent/maps.cuh"
 #include "latent/small_load.cuh"
 #include "latent/small_merge.cuh"
 
@@ -46,29 +49,35 @@ __device__ __forceinline__ void clear_tail(const Params& p) {
 }
 
 template <class Config>
-__device__ __forceinline__ void initialise(const Shared<Config>& shared) {
+__device__ __forceinline__ void initialise(const Shared<Config>& shared, bool pairs) {
   for (std::uint32_t i = 0; i < Config::kSlots; ++i) {
     ptx::mbarrier_init(shared.full(i), kLoadThreads);
-    ptx::mbarrier_init(shared.empty(i), kMathWarps);
+    ptx::mbarrier_init(shared.empty(i), pairs ? 2 * kMathWarps : kMathThreads);
   }
   ptx::mbarrier_init(shared.posted_full(), 1);
-  ptx::mbarrier_init(shared.posted_empty(), kMathWarps);
+  ptx::mbarrier_init(shared.posted_empty(), kMathThreads);
+  if constexpr (Config::kWide) {
+    for (std::uint32_t i = 0; i < 2; ++i) ptx::mbarrier_init(shared.queries_full(i), kLoadThreads);
+  }
   ptx::mbarrier_init_fence();
 }
 
 template <class Config>
 __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
-    latent_small(const __grid_constant__ Params p) {
+    latent_small(const __grid_constant__ Params p, const __grid_constant__ CUtensorMap units) {
   extern __shared__ __align__(1024) std::byte dynamic[];
   const Shared<Config> shared{dynamic};
   const bool loads = threadIdx.x >= kMathThreads;
-  if (threadIdx.x == 0) initialise(shared);
+  const bool pairs = Config::kWide && p.by_pairs;
+  if (threadIdx.x == 0) initialise(shared, pairs);
+  if (pairs) ptx::cluster_arrive_relaxed();  // the fence above has made the barriers known
   ptx::let_next_launch_start();
-  Loader<Config> loader(p, shared);
+  Loader<Config> loader(p, units, shared);
   if (loads) loader.prepare(p);
   ptx::wait_for_previous_launch();
   if (loads) loader.begin(p, shared);
   __syncthreads();
+  if (pairs) ptx::cluster_wait();
 
   if (loads) {
     loader.run(p, shared);
@@ -78,7 +87,7 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
     if (p.per_request > 0 && threadIdx.x < kLoadThreads) {
       load_queries(p, shared, shared.lengths(), 0, threadIdx.x);
     }
-    Math<Config> math;
+    Math<Config> math(p);
     Merge<Config> merge;
     bool more = true;
     for (std::uint32_t i = 0; more; ++i) {
@@ -90,9 +99,26 @@ __global__ void __launch_bounds__(kMathThreads + kLoadThreads, 1)
       merge.run(p, shared, math, posted);
     }
   }
+  if (pairs) {  // the other CTA may still load and arrive here
+    ptx::cluster_arrive_relaxed();
+    ptx::cluster_wait();
+  }
   // Nothing that this thread asked for may arrive when the shared memory is another's.
   ptx::cp_async_commit();
   ptx::cp_async_wait<0>();
+}
+
+/// Units of a cache whose rows are whole, as they lie in a slot: channels, rows of an octet, boxes, octets of a
+/// block, blocks.
+template <class Config>
+CUtensorMap unit_map(const Params& p) {
+  const kernels::CacheParams& c = p.attention.cache;
+  const auto row = static_cast<cuuint64_t>(c.latent_row_stride);
+  return encode<5>(p.attention.q.dtype, c.latent,
+                   {64, kOctet, Config::kBoxes, static_cast<cuuint64_t>(c.block_size / kOctet),
+                    static_cast<cuuint64_t>(std::max<std::int64_t>(1, c.num_blocks))},
+                   {row, 128, kOctet * row, static_cast<cuuint64_t>(c.latent_block_stride)},
+                   {64, kOctet, Config::kBoxes, kUnit / kOctet, 1});
 }
 
 template <class Config>
@@ -101,17 +127,21 @@ void launch_small(const Params& p, void* stream) {
   constexpr unsigned kThreads = kMathThreads + kLoadThreads;
   MLA_CHECK_CUDA(cudaFuncSetAttribute(latent_small<Config>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                       Config::kBytes));
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = attributes[1].val.clusterDim.z = 1;
+  attributes[1].val.clusterDim.y = 2;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = dim3(kThreads);
   config.dynamicSmemBytes = Config::kBytes;
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  if (const cudaError_t status = cudaLaunchKernelEx(&config, latent_small<Config>, p);
+  config.attrs = attributes;
+  config.numAttrs = Config::kWide && p.by_pairs ? 2 : 1;
+  const CUtensorMap units = p.by_units ? unit_map<Config>(p) : CUtensorMap{};
+  if (const cudaError_t status = cudaLaunchKernelEx(&config, latent_small<Config>, p, units);
       status != cudaSuccess) {
     kernels::throw_launch_error(status, "latent_small", grid, config.blockDim, Config::kBytes);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the CTAs' results to the output. Where CTAs share a row group, each writes its part to the workspace;
-// once all are there, each adds up a slice of the parts (arrival.cuh), in the order of the parts whoever
+// once all are there, each adds up a slice of the parts (small_arrive.cuh), in the order of the parts whoever
 // does it: the bits do not depend on it.
 //
 //   m = max m_i     out = sum 2^(m_i - m) o_i / sum 2^(m_i - m) l_i     lse = ln 2 (m + log2 of that sum)
@@ -32,26 +32,24 @@ class Merge {
     publish(p, math, piece);
     sync_math();
     Arrival arrival(part_of(p, piece));
-    if (threadIdx.x == 0) arrival.begin_arrival(p.may_wait);
-    // What can be known without the others is worked out while they are waited for.
-    const Place own(p, piece, piece.part);
-    const OutputRow own_row(p, piece, own.at / kRowFours);
     if (threadIdx.x == 0) {
+      arrival.begin_arrival(p.may_wait);
       shared.todo()[0] = static_cast<std::uint32_t>(arrival.finish_arrival(shared.todo() + 1));
     }
     sync_math();
     if (threadIdx.x == 0) arrival.depart();
-    if (own.groups > 0) {
-      each_slice(shared, piece, [&](std::int32_t slice) {
-        if (slice == piece.part) {
-          add_parts(p, piece, own, own_row);
-        } else {
-          const Place place(p, piece, slice);
-          add_parts(p, piece, place, OutputRow(p, piece, place.at / kRowFours));
-        }
-      });
-    } else {
-      each_slice(shared, piece, [&](std::int32_t slice) { add_fours(p, piece, slice); });
+    const auto todo = static_cast<Arrival::Todo>(shared.todo()[0]);
+    if (todo != Arrival::Todo::kNone) {
+      const bool own = todo != Arrival::Todo::kAll && piece.part < slices_of(piece.parts);
+      const bool alone = todo == Arrival::Todo::kOwn;
+      const std::int32_t end = alone ? piece.part + 1 : slices_of(piece.parts);
+#pragma unroll 1
+      for (std::int32_t i = alone ? piece.part : 0; i < end; ++i) {
+        const bool left = todo == Arrival::Todo::kAll || (own && i == piece.part) ||
+                          (!alone && (shared.todo()[1 + i / 32] >> (i % 32) & 1) != 0);
+        if (left) add_slice(p, shared, piece, i);
+      }
+      if (!piece.last) sync_math();  // the scores and the note are free again
     }
     if (threadIdx.x == 0) arrival.finish();
   }
@@ -63,75 +61,28 @@ class Merge {
   static constexpr int kLogThreads = std::bit_width(static_cast<unsigned>(kMathThreads)) - 1;
   static_assert(1U << kLogFours == kFours && 1 << kLogThreads == kMathThreads);
 
-  /// Calls `add` for the slices that this CTA has to add up.
-  template <class Add>
-  static __device__ __forceinline__ void each_slice(const Shared<Config>& shared, const Piece& piece,
-                                                    Add add) {
-    const auto todo = static_cast<Arrival::Todo>(shared.todo()[0]);
-    if (todo == Arrival::Todo::kNone) return;
-    const bool alone = todo == Arrival::Todo::kOwn;
-    const std::int32_t end = alone ? piece.part + 1 : slices_of(piece.parts);
-#pragma unroll 1
-    for (std::int32_t i = alone ? piece.part : 0; i < end; ++i) {
-      if (todo != Arrival::Todo::kAll && i != piece.part &&
-          (shared.todo()[1 + i / 32] >> (i % 32) & 1) == 0) {
-        continue;
-      }
-      add(i);
-    }
+  /// Channels of a four's first pair; the second is eight behind it.
+  static __device__ __forceinline__ std::uint32_t channel_of(std::uint32_t four) {
+    return four / 4 * 16 + four % 4 * 2;
   }
 
-  /// Where a row goes.
-  struct OutputRow {
-    bool there;
-    std::int64_t at = 0, lse_at = 0;
-
-    __device__ __forceinline__ OutputRow(const Params& p, const Piece& piece, std::uint32_t r)
-        : there(static_cast<std::int32_t>(blockIdx.y * Config::kRows + r) <
-                piece.rows.queries * p.attention.num_heads) {
-      if (!there) return;
-      const kernels::AttentionParams& a = p.attention;
-      const auto row = static_cast<std::int32_t>(blockIdx.y * Config::kRows + r);
-      const std::int32_t query = p.by_heads.quotient(row);
-      const std::int64_t token = std::int64_t{piece.rows.first_token} + query;
-      const std::int64_t head = row - query * a.num_heads;
-      at = token * a.out.stride_token + head * a.out.stride_head;
-      lse_at = token * a.lse_stride_token + head * a.lse_stride_head;
-    }
-    /// Two channels of the row, whose maximum and sum are `head`; with the first also the LSE.
-    __device__ __forceinline__ void write(const Params& p, std::uint32_t channel, float2 head,
-                                          float2 x) const {
-      const kernels::AttentionParams& a = p.attention;
-      const bool empty = head.y == 0.0F && head.x == -INFINITY;
-      const float factor = empty ? 0.0F : __frcp_rn(head.y);
-      store_pair(a.out.data, a.out.dtype, at + channel, make_float2(x.x * factor, x.y * factor));
-      if (channel == 0 && a.lse != nullptr) {
-        constexpr float kLn2 = 0.693147180559945309F;
-        a.lse[lse_at] = empty ? -INFINITY : (head.x + log2f(head.y)) * kLn2;
-      }
-    }
-  };
-
-  /// One CTA has it all: fragments straight to the output.
+  /// One CTA has it all: straight to the output.
   __device__ __forceinline__ void write_whole(const Params& p, const Shared<Config>& shared,
                                               const Math<Config>& math, const Piece& piece) const {
     auto* const heads = shared.template as<float2>(Config::kSumsAt);
-    if (Math<Config>::row_lane() == 0) heads[Math<Config>::row()] = make_float2(math.maximum(), math.sum());
+    math.each_sum([&](std::uint32_t row, float2 sums) { heads[row] = sums; });
     sync_math();
-    const std::uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (int m = 0; m < Config::kRowTiles; ++m) {
+    for (int i = 0; i < Math<Config>::kOwnRows; ++i) {
+      const std::uint32_t r = math.own_row(i);
+      const OutputRow row(p, piece, r, heads[r]);
+      if (!row.there) continue;
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const std::uint32_t r = m * 16 + half * 8 + lane / 4;
-        const OutputRow row(p, piece, r);
-        if (!row.there) continue;
-#pragma unroll
-        for (int tile = 0; tile < Config::kWarpTiles; ++tile) {
-          const std::uint32_t channel = (threadIdx.x / 32 * Config::kWarpTiles + tile) * 8 + lane % 4 * 2;
-          row.write(p, channel, heads[r],
-                    make_float2(math.output[m][tile][2 * half], math.output[m][tile][2 * half + 1]));
-        }
+      for (int j = 0; j < Math<Config>::kOwnFours; ++j) {
+        const float4 x = math.own(i, j);
+        const std::uint32_t channel = channel_of(math.own_four(j));
+        row.write(p, channel, make_float2(x.x, x.y));
+        row.write(p, channel + 8, make_float2(x.z, x.w));
       }
     }
     if (!piece.last) sync_math();
@@ -140,23 +91,14 @@ class Merge {
   __device__ __forceinline__ void publish(const Params& p, const Math<Config>& math,
                                           const Piece& piece) const {
     const std::int64_t slot = slot_of(p, piece, piece.part);
-    if (Math<Config>::row_lane() == 0) {
-      __stcg(p.sums + slot * Config::kRows + Math<Config>::row(), make_float2(math.maximum(), math.sum()));
-    }
-    const std::uint32_t lane = threadIdx.x % 32;
-    float4* const to = reinterpret_cast<float4*>(p.partials) + slot * kFours + lane / 4 * kRowFours +
-                       threadIdx.x / 32 * (Config::kWarpTiles * 2) + lane % 4;
+    float2* const sums = p.sums + slot * Config::kRows;
+    math.each_sum([&](std::uint32_t row, float2 x) { __stcg(sums + row, x); });
+    float4* const to = reinterpret_cast<float4*>(p.partials) + slot * kFours;
 #pragma unroll
-    for (int m = 0; m < Config::kRowTiles; ++m) {
+    for (int i = 0; i < Math<Config>::kOwnRows; ++i) {
 #pragma unroll
-      for (int half = 0; half < 2; ++half) {
-#pragma unroll
-        for (int j = 0; j < Config::kWarpTiles / 2; ++j) {
-          const auto& low = math.output[m][2 * j];
-          const auto& high = math.output[m][2 * j + 1];
-          __stcg(to + (m * 16 + half * 8) * kRowFours + j * 4,
-                 make_float4(low[2 * half], low[2 * half + 1], high[2 * half], high[2 * half + 1]));
-        }
+      for (int j = 0; j < Math<Config>::kOwnFours; ++j) {
+        __stcg(to + math.own_row(i) * kRowFours + math.own_four(j), math.own(i, j));
       }
     }
   }
@@ -184,135 +126,143 @@ class Merge {
     }
   };
 
-  /// Where a thread works in a slice of many parts: on one four of channels, and with `groups` threads side by
-  /// side on every groups-th part. groups is 0 where parts are so few that a thread has several fours.
-  struct Place {
-    std::uint32_t at = 0;  // the four, in the row group
-    std::int32_t group = 0, groups = 0;
-    std::uint32_t first_slot = 0;  // of part 0
-    std::uint32_t base = 0;        // slot of part `group`, were it in order
-    std::uint32_t step = 0;        // slots from one of its parts to the next
-    bool there = false;
-
-    __device__ __forceinline__ Place(const Params& p, const Piece& piece, std::int32_t slice) {
-      const int log_width = kLogFours - log_slices_of(piece.parts);
-      if (log_width > kLogThreads) return;
-      const int log_groups = min(5, kLogThreads - log_width);
-      groups = 1 << log_groups;
-      group = static_cast<std::int32_t>(threadIdx.x) & (groups - 1);
-      const std::uint32_t four = threadIdx.x >> log_groups;
-      there = four < 1U << log_width;
-      at = there ? (static_cast<std::uint32_t>(slice) << log_width) + four : 0;
-      // Slots are in order but for the first part's where a CTA has two.
-      const std::uint32_t one = even_shares(p) ? 2 : 1;
-      first_slot = static_cast<std::uint32_t>(slot_of(p, piece, 0));
-      base = static_cast<std::uint32_t>(slot_of(p, piece, 1)) - one + static_cast<std::uint32_t>(group) * one;
-      step = static_cast<std::uint32_t>(groups) * one;
+  /// Slice `slice` of all parts: each thread has some fours of it (few parts) or some of the parts of one four
+  /// (many parts). Eight or sixteen loads of a thread are in flight together.
+  __device__ __forceinline__ void add_slice(const Params& p, const Shared<Config>& shared, const Piece& piece,
+                                            std::int32_t slice) const {
+    const int log_width = kLogFours - log_slices_of(piece.parts);
+    if (log_width > kLogThreads) {
+      add_fours<4, 4>(p, shared, piece, slice, log_width);
+    } else {
+      add_fours<1, Config::kRows / 2>(p, shared, piece, slice, log_width);
     }
-  };
-
-  /// Adds up all parts of a slice that are many. Sums of the threads side by side meet by shuffles.
-  __device__ __forceinline__ void add_parts(const Params& p, const Piece& piece, const Place& place,
-                                            const OutputRow& row) const {
-    constexpr int kAtOnce = Config::kRows / 2;
-    const auto* const parts_at = reinterpret_cast<const float4*>(p.partials) + place.at;
-    const auto* const heads_at = p.sums + place.at / kRowFours;
-    Sum total;
-    std::uint32_t slot = place.base;
-#pragma unroll 1
-    for (std::int32_t first = place.group; first < piece.parts; first += place.groups * kAtOnce) {
-      float4 parts[kAtOnce];
-      float2 heads[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        parts[i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-        heads[i] = make_float2(-INFINITY, 0.0F);
-        if (place.there && first + i * place.groups < piece.parts) {
-          const std::uint32_t from = i == 0 && first == 0 ? place.first_slot : slot;
-          heads[i] = __ldcg(heads_at + from * Config::kRows);
-          parts[i] = __ldcg(parts_at + from * kFours);
-        }
-        slot += place.step;
-      }
-      float top = total.top;
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) top = fmaxf(top, heads[i].x);
-      const float pivot = total.raise(top);
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) total.add(ptx::ex2(heads[i].x - pivot), heads[i].y, parts[i]);
-    }
-    float top = total.top;
-    for (int d = 1; d < place.groups; d *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffU, top, d));
-    total.raise(top);
-    for (int d = 1; d < place.groups; d *= 2) {
-      total.sum += __shfl_xor_sync(0xffffffffU, total.sum, d);
-      total.x.x += __shfl_xor_sync(0xffffffffU, total.x.x, d);
-      total.x.y += __shfl_xor_sync(0xffffffffU, total.x.y, d);
-      total.x.z += __shfl_xor_sync(0xffffffffU, total.x.z, d);
-      total.x.w += __shfl_xor_sync(0xffffffffU, total.x.w, d);
-    }
-    if (place.there && place.group == 0) write_four(p, place.at, row, total);
   }
 
-  /// Adds up all parts of a slice that are few: four fours a thread, four parts of each at once.
-  __device__ __forceinline__ void add_fours(const Params& p, const Piece& piece, std::int32_t slice) const {
-    constexpr int kAtOnce = 4;
-    const std::uint32_t width = kFours >> log_slices_of(piece.parts);
-    const std::uint32_t begin = static_cast<std::uint32_t>(slice) * width;
-    const std::int32_t one = even_shares(p) ? 2 : 1;
-    const std::int32_t before_second = slot_of(p, piece, 1) - one;
+  template <int kFoursAtOnce, int kPartsAtOnce>
+  __device__ __forceinline__ void add_fours(const Params& p, const Shared<Config>& shared, const Piece& piece,
+                                            std::int32_t slice, int log_width) const {
+    const std::uint32_t thread = threadIdx.x;
+    const std::uint32_t width = 1U << log_width;
+    const int groups = log_width < kLogThreads ? 1 << (kLogThreads - log_width) : 1;
+    const int group = static_cast<int>(thread >> log_width);  // 0 where one thread has all parts
+    // Slots are in order but for the first part's where a CTA has two.
+    const std::int32_t step = even_shares(p) ? 2 : 1;
+    const std::int32_t before_second = slot_of(p, piece, 1) - step;
     const auto* const all_parts = reinterpret_cast<const float4*>(p.partials);
+    const std::uint32_t begin = static_cast<std::uint32_t>(slice) * width;
 #pragma unroll 1
-    for (std::uint32_t four = threadIdx.x; four < width; four += kAtOnce * kMathThreads) {
-      Sum total[kAtOnce];
+    for (std::uint32_t four = groups > 1 ? thread & (width - 1) : thread; four < width;
+         four += kFoursAtOnce * kMathThreads) {
+      Sum total[kFoursAtOnce];
 #pragma unroll 1
-      for (std::int32_t first = 0; first < piece.parts; first += kAtOnce) {
-        float4 parts[kAtOnce][kAtOnce];
-        float2 heads[kAtOnce][kAtOnce];
+      for (int first = group; first < piece.parts; first += groups * kPartsAtOnce) {
+        float4 parts[kFoursAtOnce][kPartsAtOnce];
+        float2 heads[kFoursAtOnce][kPartsAtOnce];
+        const std::int32_t base = before_second + first * step;
 #pragma unroll
-        for (int i = 0; i < kAtOnce; ++i) {
-          const auto slot = static_cast<std::uint32_t>(
-              i == 0 && first == 0 ? slot_of(p, piece, 0) : before_second + (first + i) * one);
+        for (int i = 0; i < kPartsAtOnce; ++i) {
+          const std::int32_t slot = i == 0 && first == 0 ? slot_of(p, piece, 0) : base + i * (groups * step);
+          const bool there = first + i * groups < piece.parts;
 #pragma unroll
-          for (int j = 0; j < kAtOnce; ++j) {
+          for (int j = 0; j < kFoursAtOnce; ++j) {
             const std::uint32_t at = begin + four + j * kMathThreads;
             parts[j][i] = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
             heads[j][i] = make_float2(-INFINITY, 0.0F);
-            if (first + i < piece.parts && four + j * kMathThreads < width) {
-              heads[j][i] = __ldcg(p.sums + (slot * Config::kRows + at / kRowFours));
-              parts[j][i] = __ldcg(all_parts + (slot * kFours + at));
+            if (there && four + j * kMathThreads < width) {
+              heads[j][i] =
+                  __ldcg(p.sums + (static_cast<std::uint32_t>(slot) * Config::kRows + at / kRowFours));
+              parts[j][i] = __ldcg(all_parts + (static_cast<std::uint32_t>(slot) * kFours + at));
             }
           }
         }
 #pragma unroll
-        for (int j = 0; j < kAtOnce; ++j) {
+        for (int j = 0; j < kFoursAtOnce; ++j) {
           float top = total[j].top;
 #pragma unroll
-          for (int i = 0; i < kAtOnce; ++i) top = fmaxf(top, heads[j][i].x);
+          for (int i = 0; i < kPartsAtOnce; ++i) top = fmaxf(top, heads[j][i].x);
           const float pivot = total[j].raise(top);
 #pragma unroll
-          for (int i = 0; i < kAtOnce; ++i) {
+          for (int i = 0; i < kPartsAtOnce; ++i) {
             total[j].add(ptx::ex2(heads[j][i].x - pivot), heads[j][i].y, parts[j][i]);
           }
         }
       }
+      if (kFoursAtOnce == 1 && groups > 1) {
+        if (!add_groups(shared, total[0], groups, width)) return;
+      }
 #pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        const std::uint32_t at = begin + four + j * kMathThreads;
-        if (four + j * kMathThreads < width) {
-          write_four(p, at, OutputRow(p, piece, at / kRowFours), total[j]);
-        }
+      for (int j = 0; j < kFoursAtOnce; ++j) {
+        if (four + j * kMathThreads < width) write_four(p, piece, begin + four + j * kMathThreads, total[j]);
       }
     }
   }
 
-  __device__ __forceinline__ void write_four(const Params& p, std::uint32_t at, const OutputRow& row,
+  /// Adds the sums of all groups of threads through shared memory, in order; true in the first group.
+  __device__ __forceinline__ bool add_groups(const Shared<Config>& shared, Sum& sum, int groups,
+                                             std::uint32_t width) const {
+    auto* const x = shared.template as<float4>(Config::kScoresAt);
+    auto* const heads = shared.template as<float2>(Config::kScoresAt + kMathThreads * 16);
+    sync_math();  // a slice before this one has been read
+    x[threadIdx.x] = sum.x;
+    heads[threadIdx.x] = make_float2(sum.top, sum.sum);
+    sync_math();
+    if (threadIdx.x >= width) return false;
+    float top = -INFINITY;
+    for (int g = 0; g < groups; ++g) top = fmaxf(top, heads[g * width + threadIdx.x].x);
+    Sum all;
+    const float pivot = all.raise(top);
+#pragma unroll 4
+    for (int g = 0; g < groups; ++g) {
+      const float2 head = heads[g * width + threadIdx.x];
+      all.add(ptx::ex2(head.x - pivot), head.y, x[g * width + threadIdx.x]);
+    }
+    sum = all;
+    return true;
+  }
+
+  /// Where a row goes, and what it is multiplied with.
+  struct OutputRow {
+    bool there;
+    std::int64_t at = 0;
+    float factor = 0.0F;
+
+    __device__ __forceinline__ OutputRow(const Params& p, const Piece& piece, std::uint32_t r, float2 head)
+        : there(static_cast<std::int32_t>(blockIdx.y * Config::kRows + r) <
+                piece.rows.queries * p.attention.num_heads) {
+      if (!there) return;
+      const kernels::AttentionParams& a = p.attention;
+      const auto row = static_cast<std::int32_t>(blockIdx.y * Config::kRows + r);
+      const std::int32_t query = p.by_heads.quotient(row);
+      token_ = std::int64_t{piece.rows.first_token} + query;
+      head_ = row - query * a.num_heads;
+      at = token_ * a.out.stride_token + head_ * a.out.stride_head;
+      empty_ = head.y == 0.0F && head.x == -INFINITY;
+      factor = empty_ ? 0.0F : __frcp_rn(head.y);
+      lse_ = head;
+    }
+    __device__ __forceinline__ void write(const Params& p, std::uint32_t channel, float2 x) const {
+      const kernels::AttentionParams& a = p.attention;
+      store_pair(a.out.data, a.out.dtype, at + channel, make_float2(x.x * factor, x.y * factor));
+      if (channel == 0 && a.lse != nullptr) {
+        constexpr float kLn2 = 0.693147180559945309F;
+        a.lse[token_ * a.lse_stride_token + head_ * a.lse_stride_head] =
+            empty_ ? -INFINITY : (lse_.x + log2f(lse_.y)) * kLn2;
+      }
+    }
+
+   private:
+    std::int64_t token_ = 0, head_ = 0;
+    bool empty_ = false;
+    float2 lse_ = {0.0F, 0.0F};
+  };
+
+  __device__ __forceinline__ void write_four(const Params& p, const Piece& piece, std::uint32_t at,
                                              const Sum& sum) const {
+    const OutputRow row(p, piece, at / kRowFours, make_float2(sum.top, sum.sum));
     if (!row.there) return;
-    const std::uint32_t channel = at % kRowFours / 4 * 16 + at % 4 * 2;
-    const float2 head = make_float2(sum.top, sum.sum);
-    row.write(p, channel, head, make_float2(sum.x.x, sum.x.y));
-    row.write(p, channel + 8, head, make_float2(sum.x.z, sum.x.w));
+    const std::uint32_t channel = channel_of(at % kRowFours);
+    row.write(p, channel, make_float2(sum.x.x, sum.x.y));
+    row.write(p, channel + 8, make_float2(sum.x.z, sum.x.w));
   }
 };
 

@@ -13,9 +13,10 @@ inline constexpr int kMathWarps = 8;
 inline constexpr int kMathThreads = kMathWarps * 32;
 inline constexpr int kLoadWarps = 4;
 inline constexpr int kLoadThreads = kLoadWarps * 32;
-inline constexpr int kUnit = kLoadWarps * kGroup;  // entries of a slot of the ring: one group a load warp
-inline constexpr int kQuarters = 4;                // of the channels of a score, added up in shared memory
-inline constexpr int kLane = 16;                   // bytes that a copy or a row of ldmatrix moves
+inline constexpr int kUnit = kGroup;  // entries of a slot of the ring
+inline constexpr int kOctet = 8;      // of them that one load warp copies, and that lie together
+static_assert(kUnit == kLoadWarps * kOctet);
+inline constexpr int kLane = 16;  // bytes that a copy or a row of ldmatrix moves
 
 /// 16-bit rows lie in boxes of 64 channels: 128 bytes a row, whose 16-byte chunks are exclusive-ored with the
 /// row, so that one chunk of eight neighbouring rows touches all banks. Byte offset in a box.
@@ -23,39 +24,53 @@ __device__ __forceinline__ constexpr std::uint32_t in_box(std::uint32_t row, std
   return row * 128 + ((chunk ^ (row & 7)) << 4);
 }
 
-/// kRows_: of a row group, 16 or 32: one or two tiles of mma.
+/// kRows_: of a row group. 16: warps multiply (small_narrow.cuh). 32: warpgroups do (small_wide.cuh).
 template <class Element, int kLatent_, int kRows_>
 struct Small {
   using T = Element;
   static constexpr int kLatent = kLatent_;
   static constexpr int kRows = kRows_;
-  static constexpr int kRowTiles = kRows / 16;
+  static constexpr bool kWide = kRows == 32;
+  static_assert(kWide || kRows == 16);
   static constexpr int kLatentBoxes = kLatent / 64;
-  static constexpr int kBoxes = kLatentBoxes + 1;          // the last holds the rotary channels and zeros
-  static constexpr int kSteps = kBoxes * 4 / kQuarters;    // k-steps of 16 channels of a quarter
-  static constexpr int kWarpWidth = kLatent / kMathWarps;  // output channels of a math warp
-  static constexpr int kWarpTiles = kWarpWidth / 8;        // output tiles of 8 channels of a math warp
-  static constexpr int kMostUnits = kRows == 16 ? 3 : 2;   // of a pass
+  static constexpr int kBoxes = kLatentBoxes + 1;  // the last holds the rotary channels and zeros
 
-  static constexpr int kSlots = 5;
+  static constexpr int kSlots = 4;
   static constexpr int kQueryBox = kRows * 128;
-  static constexpr int kUnitBox = kUnit * 128;
-  static constexpr int kSlotBytes = kBoxes * kUnitBox;
+  static constexpr int kQueryBytes = kBoxes * kQueryBox;
+  static constexpr int kSlotBytes = kBoxes * kUnit * 128;
+  // Of a slot: octets of entries, each box after box, so that the copy engine fetches a slot at once and
+  // those of two slots side by side are equally far apart.
+  static constexpr int kBoxPitch = kOctet * 128;
+  static constexpr int kOctetPitch = kBoxes * kBoxPitch;
+
+  /// A piece's units are made up to passes of so many.
+  static constexpr int kPassUnits = kWide ? 2 : 1;
+
+  // Narrow.
+  static constexpr int kQuarters = 4;                               // of the channels of a score
+  static constexpr int kMostUnits = 3;                              // of a pass
   static constexpr int kScorePitch = kMostUnits * kUnit + 8;        // floats
   static constexpr int kWeightPitch = kMostUnits * kUnit * 2 + 16;  // bytes, an odd number of chunks
-
   static constexpr int kRingAt = 0;
-  static constexpr int kScoresAt = kRingAt + kSlots * kSlotBytes;
-  static constexpr int kWeightsAt = kScoresAt + kQuarters * kRows * kScorePitch * 4;
-  static constexpr int kShrinkAt = kWeightsAt + kRows * kWeightPitch;
+  /// Of queries. Wide: two buffers, for this piece and the next. Narrow: slots of the ring.
+  static constexpr int kQueriesAt = kRingAt + kSlots * kSlotBytes;
+  static constexpr int kScoresAt = kQueriesAt + (kWide ? 2 * kQueryBytes : 0);
+  /// Wide: half the sums of 64 entries. Between pieces: what the merge adds up.
+  static constexpr int kScoreBytes =
+      kWide ? kPassUnits * kUnit * kRows * 4 : kQuarters * kRows * kScorePitch * 4;
+  static constexpr int kWeightsAt = kScoresAt + kScoreBytes;
+  static constexpr int kMaximaAt = kWeightsAt + (kWide ? 0 : kRows * kWeightPitch);
+  static constexpr int kShrinkAt = kMaximaAt + (kWide ? kMathWarps * 16 * 4 : 0);
   static constexpr int kSumsAt = kShrinkAt + kRows * 4;  // (m, l) of the piece's rows
   static constexpr int kBarriersAt = kSumsAt + kRows * 8;
-  static constexpr int kBarriers = 2 * kSlots + 2;
+  static constexpr int kBarriers = 2 * kSlots + 2 + (kWide ? 2 : 0);
   static constexpr int kPiecesAt = kBarriersAt + (kBarriers + 1) / 2 * 16;
   static constexpr int kTodoAt = kPiecesAt + 2 * 128;
   static constexpr int kLengthsAt = kTodoAt + 32;
   static constexpr int kBytes = kLengthsAt + 16;
-  static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && kBoxes * kQueryBox <= kSlotBytes);
+  static_assert(kBytes <= 232448 && kSlotBytes % 1024 == 0 && (kWide || kQueryBytes <= kSlotBytes));
+  static_assert(kScoreBytes >= kMathThreads * 24);
 };
 
 /// A piece as the load warps hand it to the math warps.
@@ -94,9 +109,18 @@ struct Shared {
     return at(Config::kBarriersAt) + 8 * i;
   }
   __device__ __forceinline__ std::uint32_t empty(std::uint32_t i) const { return full(Config::kSlots + i); }
-  /// A piece is posted; its queries are in registers.
+  /// A piece is posted; it is taken: narrow, its queries are in registers; wide, the one before is done.
   __device__ __forceinline__ std::uint32_t posted_full() const { return full(2 * Config::kSlots); }
   __device__ __forceinline__ std::uint32_t posted_empty() const { return full(2 * Config::kSlots + 1); }
+
+  /// Queries number i: a slot of the ring, or a buffer of their own.
+  __device__ __forceinline__ std::uint32_t queries(std::uint32_t i) const {
+    return Config::kWide ? at(Config::kQueriesAt) + i * Config::kQueryBytes
+                         : at(Config::kRingAt) + i * Config::kSlotBytes;
+  }
+  __device__ __forceinline__ std::uint32_t queries_full(std::uint32_t i) const {
+    return full(Config::kWide ? 2 * Config::kSlots + 2 + i : i);
+  }
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent

@@ -31,9 +31,11 @@ struct Params {
   std::int32_t cluster_size = 1;   // CTAs
   std::int32_t per_request = 0;    // > 0: clusters that each request has for itself; 0: all keys are laid end
                                    // to end and shared out evenly
-  std::int32_t part_groups = 0;    // small work, > 0: fixed parts of about so many groups of eight keys
+  std::int32_t part_groups = 0;    // small work, > 0: fixed parts of about so many groups of 32 keys
   std::int32_t slots = 0;          // results of parts that each row group has room for
   bool may_wait = false;           // all CTAs fit side by side, so one may wait for others a while
+  bool by_units = false;  // small work: 32 rows at a time by the copy engine, where they lie side by side
+  bool by_pairs = false;  // and row groups 2 i and 2 i + 1, which see the same keys, load them together
   // Strides of the cache in bytes, which fit 32 bits: addresses cost a few multiply-adds.
   std::uint32_t latent_block = 0, latent_row = 0, rope_block = 0, rope_row = 0;
   // Workspace: results of parts of a request. A cluster may end one request and begin another: two slots.
@@ -63,8 +65,8 @@ inline constexpr std::int32_t kCountersPerPlan = 1024;
 /// Words of a row group of a request (of a CTA's rows of it), one that counts and five that hold a bit a part.
 inline constexpr std::int32_t kCounterWords = 6;
 inline constexpr std::int32_t kMostParts = 160;
-/// Fixed parts: groups of eight keys of a part while there are not more parts than a request may have.
-inline constexpr std::int32_t kFixedPartGroups = 32;
+/// Fixed parts: groups of 32 keys of a part while there are not more parts than a request may have.
+inline constexpr std::int32_t kFixedPartGroups = 8;
 inline constexpr std::int32_t kMostFixedParts = 128;
 inline constexpr std::int32_t kMostPlans = 1024;
 

@@ -2,7 +2,7 @@
 // Who works on which keys. Everything is derived on the device from the lengths as they are at run time, so a
 // captured graph can be replayed with others.
 //
-// The keys that a row group of a request sees are a list (two runs with a window), cut into groups of eight
+// The keys that a row group of a request sees are a list (two runs with a window), cut into groups of 32
 // entries. CTAs get them in one of three ways:
 //
 //   own CTAs       request b has CTAs b n .. b n + n - 1; its groups are dealt to them in turn: which page a
@@ -26,7 +26,7 @@ namespace mla::MLA_ARCH_NS::latent {
 
 using kernels::latent::Params;
 
-inline constexpr int kGroup = 8;  // entries
+inline constexpr int kGroup = 32;  // entries
 
 /// Where a request's rows are and how many keys it has.
 struct Lengths {
@@ -44,7 +44,7 @@ struct Lengths {
 /// Rows first .. first + kRows - 1 of a request, as far as it has them.
 struct RowGroup : Lengths {
   KeyRuns runs;             // keys that any of the group's queries sees
-  std::int32_t groups = 0;  // of eight entries; 0: the request has no such rows
+  std::int32_t groups = 0;  // of 32 entries; 0: the request has no such rows
 
   __device__ __forceinline__ RowGroup() {}
   __device__ __forceinline__ RowGroup(const Params& p, const Lengths& lengths, std::int32_t first_row,
@@ -151,8 +151,7 @@ class Walk {
       own_end_ = own_;
       total_ += scan_warp(own_end_);
     }
-    // A CTA with less than a unit of the ring costs more in the merge than it saves.
-    used_ = max(1, min(p.clusters, p.part_groups > 0 ? total_ : total_ / 4));
+    used_ = max(1, min(p.clusters, total_));
     if (cta_ >= used_ || total_ == 0) return;
     each_ = total_ / used_;
     rest_ = total_ - each_ * used_;

@@ -85,6 +85,12 @@ constexpr const char* kLongCases[] = {
     "decode latent h4 l512 r64 p128 v128 q1s3 causal b4 q:bf16 out:bf16 cache:bf16 splits=8",
     "decode latent h20 l512 r64 p128 v128 3q1s4k_2q1s0_5q2s77_q8s1000 causal b48 q:bf16 out:f32 cache:bf16",
     "decode latent h16 l512 r64 p128 v128 2q8s64_2q8s1k causal b64 q:bf16 out:bf16 cache:bf16",
+    // Enough for cuda-latent's tiles of 32 rows: rows that CTAs load in pairs, and rows that they fetch one by one.
+    "decode latent h128 l512 r64 p128 v128 q1s3000_q1s2100_q1s64_q1s0_q1s31 causal b32 q:f16 out:f16 "
+    "cache:f16 values=nan splits=7",
+    "decode latent h64 l512 r64 p128 v128 q1s9000_q1s70 causal b64 q:bf16 out:bf16 cache:bf16 poison=inf",
+    "decode latent h40 l512 r64 p128 v128 q3s9000_q2s3000_q1s70 causal w6000 sink4 b16 q:bf16 out:f32 "
+    "cache:bf16_split values=nan poison=max",
     // Enough for cuda-latent's large-work kernel; first tokens see a single key, whose weight must be exactly 1.
     "decode latent h128 l512 r64 p128 v128 q8s2000_q3s1500_q8s0_q1s700_q5s5 causal b48 q:bf16 out:f32 "
     "cache:bf16_split values=nan poison=max",
