@@ -5,14 +5,14 @@
 //
 // A CTA takes 16 or 32 rows (queries x heads) and a share of a request's keys; the grid is CTAs x row groups.
 //
-//   keys   |-0-|-1-|-2-| .. |-7-|-0-|-1-|     groups of eight entries, dealt to the CTAs of a request in turn
-//   unit   four groups = 32 rows of the cache = one slot of the ring (L + 64 channels, boxes of 64)
-//   pass   up to three units:  S = Q K^T -> shared memory -> softmax -> P -> O += P V       (mma m16n8k16)
+//   keys   |---0---|---1---| .. |---7---|---0---|     units of 32 entries, dealt to the CTAs of a request in turn
+//   unit   32 rows of the cache = one slot of the ring (L + 64 channels, octets of entries, boxes of 64 channels)
+//   pass   some units:  scores -> softmax -> weights -> output        16 rows: small_narrow.cuh, 32: small_wide.cuh
 //   end    CTAs that share a request meet in the workspace; when all are there, each adds up a slice of the
-//          result (arrival.cuh, small_merge.cuh)
+//          result (small_arrive.cuh, small_merge.cuh)
 //
 //   warps 0-7    mathematics (small_math.cuh) and merge
-//   warps 8-11   loads (small_load.cuh): eight entries a warp and unit by cp.async, any page size
+//   warps 8-11   loads (small_load.cuh): a unit by one copy of the copy engine, or row by row, any page size
 //
 // Bytes: every cache row once per row group, q and out once. Bound: at small sizes the chain of launch, page
 // table, first row, softmax, merge; then 50 B/ns of one SM or the memory's bandwidth.

@@ -52,6 +52,7 @@ struct Small {
   static constexpr int kMostUnits = 3;                              // of a pass
   static constexpr int kScorePitch = kMostUnits * kUnit + 8;        // floats
   static constexpr int kWeightPitch = kMostUnits * kUnit * 2 + 16;  // bytes, an odd number of chunks
+
   static constexpr int kRingAt = 0;
   /// Of queries. Wide: two buffers, for this piece and the next. Narrow: slots of the ring.
   static constexpr int kQueriesAt = kRingAt + kSlots * kSlotBytes;
@@ -109,7 +110,7 @@ struct Shared {
     return at(Config::kBarriersAt) + 8 * i;
   }
   __device__ __forceinline__ std::uint32_t empty(std::uint32_t i) const { return full(Config::kSlots + i); }
-  /// A piece is posted; it is taken: narrow, its queries are in registers; wide, the one before is done.
+  /// A piece is posted; it is taken: narrow, its queries are in registers; wide, the piece before is done.
   __device__ __forceinline__ std::uint32_t posted_full() const { return full(2 * Config::kSlots); }
   __device__ __forceinline__ std::uint32_t posted_empty() const { return full(2 * Config::kSlots + 1); }
 

@@ -37,16 +37,6 @@ __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, 
       : "memory");
 }
 
-/// The same for four dimensions.
-__device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
-                                         int c1, int c2, int c3, std::uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-      "[%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
-      : "memory");
-}
-
 /// The same for five dimensions.
 __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, std::uint32_t barrier, int c0,
                                          int c1, int c2, int c3, int c4, std::uint64_t policy) {
@@ -57,7 +47,7 @@ __device__ __forceinline__ void tma_load(std::uint32_t shared, const void* map, 
       : "memory");
 }
 
-/// The same three to every CTA of the cluster whose bit is set in `ctas`: at the same shared address, counted
+/// The same two to every CTA of the cluster whose bit is set in `ctas`: at the same shared address, counted
 /// by the barrier at the same address.
 __device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const void* map,
                                                    std::uint32_t barrier, int c0, int c1, int c2,
@@ -67,16 +57,6 @@ __device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const v
       "L2::cache_"
       "hint [%0], [%1, {%3, %4, %5}], [%2], %6, %7;" ::"r"(shared),
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "h"(ctas), "l"(policy)
-      : "memory");
-}
-__device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const void* map,
-                                                   std::uint32_t barrier, int c0, int c1, int c2, int c3,
-                                                   std::uint16_t ctas, std::uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster."
-      "L2::cache_"
-      "hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7, %8;" ::"r"(shared),
-      "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "h"(ctas), "l"(policy)
       : "memory");
 }
 __device__ __forceinline__ void tma_load_multicast(std::uint32_t shared, const void* map,
