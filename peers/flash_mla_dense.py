@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FlashMLA's dense decode, flash_mla_with_kvcache: pages of 64, one query length for all requests."""
 
+import math
+
 from mla_peer import Skip, need, serve
 from mla_torch import TorchPeer
 
@@ -56,16 +58,22 @@ class FlashMlaPeer(TorchPeer):
         table = self.tensor(call.tensors["block_table"])
         table = table.where((table >= 0) & (table < cache.shape[0]), table.new_zeros(()))
         return {"arguments": (q, cache, table, lengths, 512, metadata, splits, call.softmax_scale, shape.causal),
-                "lse": call.lse}
+                "lse": call.lse, "empty": self.rows_without_keys(lengths, q_len, shape.causal)}
+
+    def rows_without_keys(self, lengths, q_len, causal):
+        """[requests, q_len] of bool: a query sees nothing where its request is shorter than the queries behind it."""
+        behind = self.torch.arange(q_len - 1, -1, -1, device=lengths.device) if causal else lengths.new_zeros(q_len)
+        return lengths[:, None] <= behind[None, :]
 
     def compute(self, s):
         return self.flash.flash_mla_with_kvcache(*s["arguments"])
 
     def as_asked(self, s, out, lse):
-        torch = self.torch
-        lse = lse.transpose(1, 2).flatten(0, 1)
-        lse = torch.where(torch.isposinf(lse), -lse, lse)  # its sign for a row without keys
-        return out.flatten(0, 1), lse if s["lse"] is not None else None
+        if s["lse"] is None:
+            return out.flatten(0, 1), None
+        # Its sign for a row without keys; plus infinity elsewhere is an infinite score.
+        lse = lse.transpose(1, 2).masked_fill(s["empty"][:, :, None], -math.inf)
+        return out.flatten(0, 1), lse.flatten(0, 1)
 
 
 def need_module():

@@ -4,6 +4,7 @@
 
 import importlib
 import inspect
+import math
 
 from mla_peer import Skip, need, serve
 from mla_torch import TorchPeer
@@ -43,6 +44,11 @@ class TritonPeer(TorchPeer):
             return "it takes one query token a request"
         if shape.topk > 0 or shape.window is not None:
             return "it knows no index and no window"
+        latent, rope = shape.kv_lora_rank, shape.qk_rope_head_dim
+        if latent & (latent - 1):
+            return f"a latent of {latent}: it looks for the rotary part behind the next power of two"
+        if rope and (rope < 16 or rope & (rope - 1)):
+            return f"a rotary part of {rope}: its products take 0 or a power of two of at least 16"
         if shape.num_heads == 1:
             return "one head takes another kernel, for attention with as many key heads"
         if shape.q_dtype not in ("f16", "bf16") or shape.out_dtype != shape.q_dtype or shape.cache != shape.q_dtype:
@@ -77,10 +83,13 @@ class TritonPeer(TorchPeer):
         return s["o"], s["lse"] if has_lse else None
 
     def as_asked(self, s, out, lse):
+        empty = s["lengths"] == 0  # 0 / 0 there: an engine does not look at such rows
+        out = out.masked_fill(empty[:, None, None], 0)
         if s["want_lse"] is None:
             return out, None
         # Older versions return no LSE; that of each part stands behind its partial output.
-        return out, self.torch.logsumexp(s["partials"][..., -1], dim=-1) if lse is None else lse
+        lse = self.torch.logsumexp(s["partials"][..., -1], dim=-1) if lse is None else lse
+        return out, lse.masked_fill(empty[:, None], -math.inf)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ set -euo pipefail
 out=${1:?usage: $0 FOLDER [options of mla-bench run]}
 shift
 bench=${MLA_BENCH:-mla-bench}
-sweeps=${SWEEPS-decode step window heads page dtype ragged mixed prefill regression}
+sweeps=${SWEEPS-decode step window heads page dtype ragged mixed prefill prefix regression}
 limit=${LIMIT:-100000}
 status=0
 measure() { # SWEEP OPTIONS...: a sweep with a wrong or refused point does not keep the others from being measured
@@ -55,6 +55,7 @@ page dtype --by cache --facet backend
 page ragged --facet none
 page mixed --facet none
 page prefill --facet requests
+page prefix --by mode --x kv --facet heads,shared_prefix
 page regression --facet space,window
 page peers --facet space,heads,requests
 exit $status

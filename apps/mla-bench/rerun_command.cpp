@@ -22,6 +22,7 @@ spec::SweepPoint point_of(const BenchRecord& record) {
   point.model = record.model;
   point.options.num_splits = static_cast<std::int32_t>(record.num_splits);
   point.options.threads = static_cast<std::int32_t>(record.threads);
+  spec::read_mode(record.mode, point.options);
   point.step = record.work == "step";
   point.caches = record.cache_state == "warm" ? spec::Caches::kWarm : spec::Caches::kCold;
   return point;

@@ -24,7 +24,8 @@ using report::BenchRecord;
 /// can call.
 bool counts(const BenchRecord& r) {
   return r.status == "ok" && r.timer != "modelled" && r.cache_state == "cold" && r.work.empty() &&
-         r.num_splits == 0 && r.threads == 0 && !peer::is_peer_name(r.backend);
+         r.num_splits == 0 && r.threads == 0 && r.mode.empty() && parse_shape(r.key).shared.empty() &&
+         !peer::is_peer_name(r.backend);
 }
 
 std::string the_device(const std::vector<BenchRecord>& records) {

@@ -108,6 +108,16 @@ void model_flags(Sentences& out, const RequestOptions& options, const Question& 
                : fmt::format("{} does not keep states in its blocks", engine.name));
   }
   const bool windows = has_windows(model);
+  if (!windows || engine.window != WindowRule::kWithChunk) {
+    say(out, Given().flag("--prefill-chunks", options.prefill_chunks != usual.prefill_chunks),
+        windows ? fmt::format("{} does not size windows by them", engine.name)
+                : fmt::format("{} has no window layers", model.name));
+  }
+  if (!windows || engine.pools != PoolKind::kCells) {
+    say(out, Given().flag("--swa-full", options.swa_full),
+        windows ? fmt::format("it is llama.cpp's, {} has no such flag", engine.name)
+                : fmt::format("{} has no window layers", model.name));
+  }
   if (!windows || engine.window != WindowRule::kWithBatch) {
     say(out,
         Given()

@@ -80,18 +80,26 @@ void add_cache(CLI::App& app, RequestOptions& request, const char* type = "FORMA
            "vllm, vllm@0.11, vllm@2025-10, sglang, tensorrt-llm, llama.cpp, ik_llama.cpp, lmcache (a store "
            "of kept prefixes: needs --kv-memory), none (nobody's pages)"));
   text(app, "--batched-tokens", request.batched_tokens, "COUNT", group, "Tokens of the largest prefill step");
+  text(app, "--prefill-chunks", request.prefill_chunks, "COUNT", group,
+       "Such steps that vLLM's window layers hold at once: 2 where it schedules one before the last is "
+       "settled");
   text(app, "--max-seqs", request.max_sequences, "COUNT", group,
        "Sequences a replica runs at once, the engine's max_num_seqs: what more fits waits, and so "
        "--concurrency fits no more than these");
   text(app, "--speculative-tokens", request.speculative, "COUNT", group,
-       "Tokens drafted at a time; without it one if --mtp is given");
+       "Tokens drafted at a time; without it one if --mtp or --draft-layers is given");
   text(app, "--state-blocks", request.state_blocks, "one|aligned|all", group,
        "Blocks of recurrent layers a sequence takes: vLLM's mamba_cache_mode none, align and all");
   text(app, "--micro-batch", request.micro_batch, "COUNT", group,
        "llama.cpp's n_ubatch: its window layers hold that much more");
   text(app, "--window-sequences", request.window_sequences, "COUNT", group,
        "llama.cpp's unified cache: sequences whose windows it holds");
+  app.add_flag("--swa-full", request.swa_full, "llama.cpp's flag: window layers keep the whole context")
+      ->group(group);
   app.add_flag("--mtp", request.mtp, "Count the model's prediction layers too")->group(group);
+  text(app, "--draft-layers", request.draft_layers, "COUNT", group,
+       "Layers of an EAGLE drafter: each keeps what a full-length layer of the model keeps, and has a dense "
+       "FFN; it drafts in place of the prediction layers, unless --mtp is given too");
 }
 
 void add_memory(CLI::App& app, RequestOptions& request) {

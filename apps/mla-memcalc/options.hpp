@@ -22,7 +22,8 @@ struct RequestOptions {
   std::string index;  ///< real sizes of the weights
   std::string context, concurrency, batched_tokens = "8k", max_sequences = "256";
   std::string speculative, state_blocks = "one", micro_batch = "512", window_sequences = "1";
-  bool mtp = false;
+  std::string prefill_chunks = "1", draft_layers;
+  bool mtp = false, swa_full = false;
 };
 
 struct Options {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "mla/error.hpp"
+#include "plan/hardware_rules.hpp"
 #include "plan/search.hpp"
 #include "view.hpp"
 
@@ -70,9 +71,12 @@ class Remedies {
     if (request_.cache.name != "bf16" && request_.cache.name != "f16") return;
     const bool ggml = request_.engine.pools == capacity::PoolKind::kCells;
     const char* smaller = ggml ? "q8_0" : "fp8";
+    const std::size_t cautions = hardware_cautions(question_.model, request_).size();
     request_.cache = capacity::find_kv_format(smaller);
     try {
-      offer_context(fmt::format("--cache {}", smaller));
+      // No advice that the plan itself would caution against.
+      if (hardware_cautions(question_.model, request_).size() == cautions)
+        offer_context(fmt::format("--cache {}", smaller));
     } catch (const Error& error) {  // no format for this model
       if (error.code() != ErrorCode::kInvalidArgument) throw;
     }

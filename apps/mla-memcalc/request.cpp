@@ -13,6 +13,7 @@
 #include "mla/device.hpp"
 #include "mla/error.hpp"
 #include "plan/checkpoint.hpp"
+#include "plan/drafter.hpp"
 #include "plan/format_rules.hpp"
 #include "spec/values.hpp"
 #include "spec/weight_index.hpp"
@@ -82,8 +83,11 @@ capacity::KvFormat cache_format(const RequestOptions& options, const ModelConfig
 
 capacity::EngineRules engine_rules(const RequestOptions& options) {
   capacity::EngineRules engine = capacity::find_engine(options.engine);
+  if (options.swa_full && engine.pools == capacity::PoolKind::kCells)
+    engine.window = capacity::WindowRule::kFullLength;
   if (options.mla_storage.empty()) return engine;
   engine.expanded = {};  // the user knows better
+  engine.no_latent = {};
   if (options.mla_storage == "latent") {
     engine.mla_storage = capacity::MlaStorage::kLatent;
   } else if (options.mla_storage == "latent+value") {
@@ -138,6 +142,14 @@ void check_files(Question& question, const RequestOptions& options) {
         "list formats'), or its size on a GPU: --weight-bytes";
     return;
   }
+}
+
+void add_draft_layers(ModelConfig& model, const RequestOptions& options) {
+  constexpr int kMost = 64;
+  if (options.draft_layers.empty()) return;
+  const auto layers = static_cast<int>(count_in(options.draft_layers, "--draft-layers", 1, kMost));
+  if (!options.mtp) capacity::drop_prediction_layers(model);
+  capacity::add_drafter(model, layers);
 }
 
 capacity::StateBlocks state_blocks(const std::string& word) {
@@ -266,6 +278,10 @@ void read_hardware(Question& question, const RequestOptions& options) {
     question.gpu_title = device.title;
     question.request.gpu_name = device.name;
     question.request.gpu_memory_bytes = device.memory_bytes;
+    question.request.gpu = {.vendor = device.vendor,
+                            .architecture = device.architecture,
+                            .fp8 = device.dense_flops.contains("e4m3"),
+                            .fp4 = device.dense_flops.contains("e2m1")};
   }
   if (!options.gpu_memory.empty()) {
     question.request.gpu_memory_bytes = *bytes_of(options.gpu_memory, "--gpu-memory");
@@ -339,8 +355,10 @@ Question read_question(const RequestOptions& options, ModelConfig model) {
     request.concurrency = count_in(options.concurrency, "--concurrency", 1, kMostTokens);
   }
   request.max_batched_tokens = count_in(options.batched_tokens, "--batched-tokens", 1, kMostTokens);
+  request.prefill_chunks = static_cast<int>(count_in(options.prefill_chunks, "--prefill-chunks", 1, 16));
   request.max_sequences = count_in(options.max_sequences, "--max-seqs", 1, kMostTokens);
-  request.with_mtp = options.mtp;
+  request.with_mtp = options.mtp || !options.draft_layers.empty();
+  add_draft_layers(question.model, options);
   if (!options.speculative.empty()) {
     request.speculative_tokens =
         static_cast<int>(count_in(options.speculative, "--speculative-tokens", 1, 1024));

@@ -102,6 +102,13 @@ std::string source_text(const LogReading& log, const ModelConfig& model) {
   return text;
 }
 
+/// A format given by hand that the log's engine has not for this model: nothing could come of it.
+void check_format(const LogReading& log, const Options& options, const ModelConfig& model) {
+  if (options.log_cache.empty()) return;
+  capacity::validate(capacity::find_kv_format(options.log_cache), model,
+                     capacity::find_engine(log.engine.empty() ? "vllm" : log.engine));
+}
+
 /// "Line 3 is not readable", for lines in which something else stands in place of a number.
 void say_unreadable(report::Document& document, const LogReading& log) {
   constexpr std::size_t kMostLines = 5;
@@ -135,6 +142,7 @@ Answer explain_answer(const Options& options) {
                     : fmt::format("the log's model '{}' is not among the known ones", log.model),
                 "name it with --model, for example --model deepseek-v3 or --model ./config.json");
   }
+  check_format(log, options, *model);
   const capacity::Explanation explanation = capacity::explain(log, *model);
   const bool explained = explanation.explained && log.unreadable.empty();
   answer.fits = explained;

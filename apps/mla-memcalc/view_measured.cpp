@@ -21,7 +21,8 @@ using report::BenchRecord;
 /// What a decode step would meet: measured, cold, nothing forced. `step`: with all that is around the attention.
 bool counts(const BenchRecord& r, bool step) {
   return r.status == "ok" && r.time_us && r.timer != "modelled" && r.cache_state == "cold" &&
-         (r.work == "step") == step && r.num_splits == 0 && r.threads == 0;
+         (r.work == "step") == step && r.num_splits == 0 && r.threads == 0 && r.mode.empty() &&
+         parse_shape(r.key).shared.empty();
 }
 
 std::vector<BenchRecord> read_records(const std::string& path) {

@@ -51,6 +51,14 @@ std::string excess_text(const Question& question, const MemoryPlan& plan) {
                      of_free ? "of a GPU" : "a GPU may use", gib_text(-stage.cache_budget));
 }
 
+/// "vllm@0.24", and of an engine with several rule sets the oldest as "vllm@0.5"; "sglang".
+std::string engine_text(const capacity::EngineRules& engine) {
+  const bool several =
+      std::ranges::count(capacity::all_engines(), engine.name, &capacity::EngineRules::name) > 1;
+  const std::string_view since = engine.since.empty() && several ? engine.oldest : engine.since;
+  return since.empty() ? std::string(engine.name) : fmt::format("{}@{}", engine.name, since);
+}
+
 /// The answer in one sentence.
 std::string headline(const Question& question, const MemoryPlan& plan) {
   const std::string setting =
@@ -117,6 +125,7 @@ std::vector<std::pair<std::string, std::int64_t>> weight_groups(const StagePlan&
       {"weights.dense", "dense FFN"},
       {"weights.experts", "experts"},
       {"weights.embeddings", "embedding and head"},
+      {"weights.other", "vision tower, other tensors"},
       {"weights.", "norms, rope table, prediction layers"}};
   std::vector<std::pair<std::string, std::int64_t>> sums;
   for (const auto& [prefix, title] : kGroups) sums.emplace_back(title, 0);
@@ -257,9 +266,7 @@ void add_facts(report::Document& document, const Question& question, const Memor
   fact("gpu", question.request.gpu_name);
   fact("gpus", plan.layout.gpus());
   fact("layout", to_text(plan.layout));
-  fact("engine",
-       fmt::format("{}{}{}", question.request.engine.name, question.request.engine.since.empty() ? "" : "@",
-                   question.request.engine.since));
+  fact("engine", engine_text(question.request.engine));
   fact("cache_format", std::string(question.request.cache.name));
   fact("context", plan.context);
   fact("fits", plan.fits);

@@ -272,6 +272,18 @@ std::string expanded_note(const ModelConfig& model) {
       model.name, bytes_text(latent->bytes_per_token), engines);
 }
 
+/// Whose bytes those of DeepSeek-V4's compressed entries are; empty for other models.
+std::string entries_note(const ModelConfig& model) {
+  if (model.count(AttentionKind::kCompressed) == 0) return {};
+  const FormatColumn stored{"fp8", "vllm", "", ""};
+  const std::optional<CacheCost> cost = cost_in(model, stored);
+  if (!cost) return {};
+  return fmt::format(
+      "{}: the bf16 bytes are arithmetic, no engine's: vllm (and lmcache) keep its entries in fp8 alone, and "
+      "there a token takes {}",
+      model.name, token_text(*cost));
+}
+
 }  // namespace
 
 Answer table_answer(const Options& options) {
@@ -292,13 +304,14 @@ Answer table_answer(const Options& options) {
       "alone)."};
   for (const ModelConfig& model : models) {
     add_warnings(document, model.warnings);
-    const std::string note = expanded_note(model);
-    if (note.empty()) continue;
-    // Who asks about the model must not take the latent's bytes for what plan counts.
-    if (options.models.empty()) {
-      document.notes.push_back(note);
-    } else {
-      document.headline.push_back(note + ".");
+    for (const std::string& note : {expanded_note(model), entries_note(model)}) {
+      if (note.empty()) continue;
+      // Who asks about the model must not take these bytes for what plan counts.
+      if (options.models.empty()) {
+        document.notes.push_back(note);
+      } else {
+        document.headline.push_back(note + ".");
+      }
     }
   }
   if (formulas != nullptr) document.tables.push_back(formulas_table(lines));

@@ -53,11 +53,10 @@ Suite choose_suite(const RunRequest& request, const verify::Participants& partic
   }
   const std::vector<const Backend*> backends = backends_of(participants);
   suite = verify::make_suite(request.suite, backends, seed);
-  std::vector<std::function<bool(const AttentionShape&)>> takes;
+  std::vector<std::function<bool(const verify::Case&)>> takes;
   for (const verify::Participant& p : participants.ready) {
-    takes.push_back([&p](const AttentionShape& shape) {
-      return static_cast<bool>(p.backend->supports(shape, p.machine.device));
-    });
+    takes.push_back(
+        [&p](const verify::Case& c) { return verify::is_taken(*p.backend, c, p.machine.device); });
   }
   verify::top_up(suite, verify::suite_source(request.suite, backends), takes, seed);
   return suite;

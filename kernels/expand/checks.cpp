@@ -52,6 +52,7 @@ RoundingProfile rounding(const AttentionShape& shape) {
 }
 
 Support check_types(const AttentionShape& shape) {
+  if (Support separate = without_shared_prefix(shape); !separate) return separate;
   if (shape.q_dtype != DType::kBF16 && shape.q_dtype != DType::kF16) {
     return Support::no(fmt::format("queries are bf16 or f16, not {}", name_of(shape.q_dtype)));
   }

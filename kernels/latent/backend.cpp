@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/absorbed_types.hpp"
 #include "common/arch_table.hpp"
 #include "common/arguments.hpp"
 #include "common/check.hpp"
@@ -17,6 +18,7 @@
 #include "expand/checks.hpp"
 #include "gemm/around.hpp"
 #include "gemm/lt.hpp"
+#include "latent/cascade.hpp"
 #include "latent/counters.hpp"
 #include "latent/heuristics.hpp"
 #include "latent/table.hpp"
@@ -31,18 +33,9 @@ namespace latent = kernels::latent;
 constexpr const char* kName = "cuda-latent";
 constexpr std::int64_t kSharedBytes = 227 * 1024;
 
-DType element_of(CacheFormat format) {
-  return format == CacheFormat::kF16 || format == CacheFormat::kF16Split ? DType::kF16 : DType::kBF16;
-}
-
 bool is_16_bit(CacheFormat format) {
   return format == CacheFormat::kBF16 || format == CacheFormat::kF16 || format == CacheFormat::kBF16Split ||
          format == CacheFormat::kF16Split;
-}
-
-/// What the large-work kernel is built for: whole rows of 512 + 64, pages that boxes of 16 keys fill.
-bool suits_large(const AttentionShape& shape) {
-  return shape.dims.kv_lora_rank == 512 && shape.dims.qk_rope_head_dim == 64 && shape.block_size % 16 == 0;
 }
 
 /// Rows of a tile where the bits are to be the same in any batch: by the heads alone.
@@ -55,10 +48,10 @@ const latent::Variant& find_variant(std::span<const latent::Variant> variants, c
   // For the same bits in any batch the choice depends on nothing that the batch has a part in.
   const std::vector<std::int64_t> keys = latent::keys_of(shape);
   const std::int64_t rows = latent::most_rows(shape);
-  const bool large = !invariant && suits_large(shape) && latent::prefers_large(keys, rows, num_sms);
+  const bool large = !invariant && latent::suits_large(shape) && latent::prefers_large(keys, rows, num_sms);
   const std::int64_t small_rows = invariant ? invariant_rows(shape) : latent::small_rows(keys, rows);
   const auto fits = [&](const latent::Variant& v) {
-    return v.latent == shape.dims.kv_lora_rank && v.dtype == element_of(shape.cache) &&
+    return v.latent == shape.dims.kv_lora_rank && v.dtype == kernels::element_of(shape.cache) &&
            (v.family == latent::Family::kLarge) == large &&
            v.rows == (large ? (rows > 64 ? 128 : 64) : small_rows);
   };
@@ -145,6 +138,70 @@ class LatentPlan final : public Plan {
   std::int64_t bytes_ = 0;
 };
 
+/// A call with shared prefixes: two plans without, and what stands around them.
+class CascadePlan final : public Plan {
+ public:
+  CascadePlan(const AttentionShape& s, const Device& device, const latent::Table& t,
+              const PlanOptions& options)
+      : shape(s), ordinal(device.ordinal), table(t), cascade(choose_cascade(s, device, options)) {
+    const auto sub_plan = [&](const AttentionShape& part) {
+      return std::make_unique<LatentPlan>(part, device, t,
+                                          find_variant(t.variants(), part, device.num_sms, false), options);
+    };
+    prefix = sub_plan(cascade.prefix);
+    own = sub_plan(cascade.own);
+    const auto place = [this](std::int64_t bytes) {
+      const std::int64_t at = bytes_;
+      bytes_ += (bytes + 255) / 256 * 256;
+      return at;
+    };
+    const std::int64_t stretches = std::ssize(cascade.prefix.batch), requests = std::ssize(s.batch);
+    const std::int64_t rows = cascade.rows * s.dims.num_heads;
+    slices_at = place((stretches + requests) * std::int64_t{sizeof(latent::Slice)});
+    sources_at = place(requests * std::int64_t{sizeof(latent::Source)});
+    stretch_table_at = place(stretches * cascade.stretch_columns * 4);
+    own_table_at = place(requests * cascade.own_columns * 4);
+    lse_at = place(rows * 4);
+    parts_at = place(rows * s.dims.kv_lora_rank * 4);
+    inner_at = place(static_cast<std::int64_t>(std::max(prefix->workspace_bytes(), own->workspace_bytes())));
+    if (s.space == QuerySpace::kHead) projections.emplace(s, bytes_);
+  }
+
+  [[nodiscard]] std::size_t workspace_bytes() const noexcept override {
+    return static_cast<std::size_t>(bytes_);
+  }
+  [[nodiscard]] std::string describe() const override {
+    return fmt::format("{} shared prefix{} in {} stretches: {}; behind: {}", cascade.groups.size(),
+                       cascade.groups.size() == 1 ? "" : "es", cascade.prefix.batch.size(),
+                       prefix->describe(), own->describe());
+  }
+
+  AttentionShape shape;
+  int ordinal;
+  const latent::Table& table;
+  latent::Cascade cascade;
+  std::unique_ptr<LatentPlan> prefix, own;
+  std::int64_t slices_at = 0, sources_at = 0, stretch_table_at = 0, own_table_at = 0, lse_at = 0,
+               parts_at = 0,
+               inner_at = 0;                        // offsets into the workspace
+  std::optional<kernels::Projections> projections;  // head space
+
+ private:
+  /// Stretches only where they are for the large-work kernel, which has no other way to end a request soon.
+  static latent::Cascade choose_cascade(const AttentionShape& s, const Device& device,
+                                        const PlanOptions& options) {
+    if (options.num_splits == 0 && latent::suits_large(s)) {
+      latent::Cascade cut = latent::make_cascade(s, device.num_sms, false);
+      if (latent::prefers_large(latent::keys_of(cut.prefix), latent::most_rows(cut.prefix), device.num_sms)) {
+        return cut;
+      }
+    }
+    return latent::make_cascade(s, device.num_sms, true);
+  }
+
+  std::int64_t bytes_ = 0;
+};
+
 class LatentBackend final : public Backend {
  public:
   [[nodiscard]] const BackendInfo& info() const noexcept override {
@@ -162,7 +219,7 @@ class LatentBackend final : public Backend {
 
   [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override {
     RoundingProfile profile;
-    profile.probabilities = element_of(shape.cache);
+    profile.probabilities = kernels::element_of(shape.cache);
     if (shape.space == QuerySpace::kHead) profile.absorbed_query = profile.latent_output = shape.q_dtype;
     return profile;
   }
@@ -186,6 +243,7 @@ class LatentBackend final : public Backend {
       return Support::no(fmt::format("a request has at most {} rows (queries x heads), not {}", kMostRows,
                                      latent::most_rows(shape)));
     }
+    if (Support cascade = latent::supports_cascade(shape, kMostRows); !cascade) return cascade;
     if (shape.space == QuerySpace::kHead) {
       if (Support widths = kernels::expand::check_multiples(d); !widths) return widths;
       if (device.origin == DeviceOrigin::kReal) {
@@ -205,7 +263,12 @@ class LatentBackend final : public Backend {
     kernels::require(*this, shape, device);
     const latent::Table& table =
         *kernels::choose_image<latent::Table>(kernels::kImages, device.compute_capability);
-    if (options.batch_invariant) require_invariant(shape);
+    if (options.batch_invariant) require_invariant(shape, options.prefix_reads);
+    if (!shape.shared.empty() && !options.batch_invariant &&
+        (options.prefix_reads == PrefixReads::kOnce ||
+         (options.prefix_reads == PrefixReads::kAuto && latent::cascade_pays(shape, device.num_sms)))) {
+      return std::make_unique<CascadePlan>(shape, device, table, options);
+    }
     return std::make_unique<LatentPlan>(
         shape, device, table, find_variant(table.variants(), shape, device.num_sms, options.batch_invariant),
         options);
@@ -213,14 +276,16 @@ class LatentBackend final : public Backend {
 
   void run(const Plan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
            Stream stream) const override {
+    if (const auto* cascade = dynamic_cast<const CascadePlan*>(&plan); cascade != nullptr) {
+      run_cascade(*cascade, args, workspace, stream);
+      return;
+    }
     const auto& own = kernels::own_plan<LatentPlan>(plan, workspace.size(), kName);
     const kernels::AttentionParams attention = kernels::make_params(own.shape, args);
     if (attention.num_tokens == 0) return;
     const kernels::DeviceGuard guard(own.ordinal);
-    const auto columns = static_cast<std::int32_t>(
-        std::min<std::int64_t>(args.cache.block_table.extent[1], std::numeric_limits<std::int32_t>::max()));
     const auto attend = [&](const kernels::AttentionParams& a) {
-      enqueue(own, a, columns, workspace, stream);
+      enqueue(own, a, columns_of(args), workspace, stream);
     };
     if (own.projections) {
       own.projections->run(own.shape, args, attention, workspace, stream, attend);
@@ -230,11 +295,92 @@ class LatentBackend final : public Backend {
   }
 
  private:
+  /// Of the call's block table.
+  static std::int32_t columns_of(const AttentionArgs& args) {
+    return static_cast<std::int32_t>(
+        std::min<std::int64_t>(args.cache.block_table.extent[1], std::numeric_limits<std::int32_t>::max()));
+  }
+
+  static void run_cascade(const CascadePlan& plan, const AttentionArgs& args, std::span<std::byte> workspace,
+                          Stream stream) {
+    kernels::check_workspace(workspace.size(), plan.workspace_bytes(), kName);
+    const kernels::AttentionParams attention = kernels::make_params(plan.shape, args);
+    if (attention.num_tokens == 0) return;
+    const kernels::DeviceGuard guard(plan.ordinal);
+    const auto attend = [&](const kernels::AttentionParams& a) {
+      enqueue_cascade(plan, a, columns_of(args), workspace, stream);
+    };
+    if (plan.projections) {
+      plan.projections->run(plan.shape, args, attention, workspace, stream, attend);
+    } else {
+      attend(attention);
+    }
+  }
+
+  /// The attention with shared prefixes, in latent space: four launches.
+  static void enqueue_cascade(const CascadePlan& plan, const kernels::AttentionParams& attention,
+                              std::int32_t columns, std::span<std::byte> workspace, Stream stream) {
+    kernels::check_alignment(attention, kName);
+    const latent::Cascade& cascade = plan.cascade;
+    auto* const slices = reinterpret_cast<latent::Slice*>(workspace.data() + plan.slices_at);
+    auto* const sources = reinterpret_cast<latent::Source*>(workspace.data() + plan.sources_at);
+    auto* const stretch_table = reinterpret_cast<std::int32_t*>(workspace.data() + plan.stretch_table_at);
+    auto* const own_table = reinterpret_cast<std::int32_t*>(workspace.data() + plan.own_table_at);
+    auto* const lse = reinterpret_cast<float*>(workspace.data() + plan.lse_at);
+    auto* const parts = reinterpret_cast<float*>(workspace.data() + plan.parts_at);
+
+    const auto stretches = static_cast<std::int32_t>(cascade.prefix.batch.size());
+    latent::CutParams cut;
+    cut.attention = attention;
+    cut.table_columns = columns;
+    cut.num_groups = static_cast<std::int32_t>(cascade.groups.size());
+    cut.num_stretches = stretches;
+    cut.own_row = cascade.own_row;
+    cut.stretch_columns = cascade.stretch_columns;
+    cut.own_columns = cascade.own_columns;
+    cut.slices = slices;
+    cut.stretch_table = stretch_table;
+    cut.own_table = own_table;
+    cut.sources = sources;
+    std::ranges::copy(cascade.groups, cut.groups);
+    plan.table.cut(cut, stream.handle);
+
+    kernels::AttentionParams part = attention;
+    const std::int64_t heads = attention.num_heads, latent = attention.latent;
+    part.out = {parts, DType::kF32, heads * latent, latent, 1};
+    part.lse = lse;
+    part.lse_stride_token = heads;
+    part.lse_stride_head = 1;
+    part.num_tokens = 0;         // what belongs to no request is join's to write
+    part.cu_seqlens_stride = 0;  // the lengths are those of the slices
+    const auto attend = [&](const LatentPlan& inner, const latent::Slice* from, std::int32_t count,
+                            const std::int32_t* table, std::int32_t table_columns) {
+      part.num_requests = count;
+      part.causal = inner.shape.mask.causal;
+      part.cache.block_table = table;
+      part.cache.table_stride_request = table_columns;
+      part.cache.table_stride_column = 1;
+      enqueue(inner, part, table_columns, workspace.subspan(static_cast<std::size_t>(plan.inner_at)), stream,
+              from);
+    };
+    attend(*plan.own, slices + stretches, attention.num_requests, own_table, cascade.own_columns);
+    attend(*plan.prefix, slices, stretches, stretch_table, cascade.stretch_columns);
+
+    latent::JoinParams join;
+    join.attention = attention;
+    join.most_queries = cascade.most_queries;
+    join.sources = sources;
+    join.parts = parts;
+    join.lse = lse;
+    plan.table.join(join, stream.handle);
+  }
+
   /// The attention alone, in latent space.
   static void enqueue(const LatentPlan& plan, const kernels::AttentionParams& attention, std::int32_t columns,
-                      std::span<std::byte> workspace, Stream stream) {
+                      std::span<std::byte> workspace, Stream stream, const latent::Slice* slices = nullptr) {
     latent::Params params = plan.params;
     params.attention = attention;
+    params.slices = slices;
     kernels::check_alignment(attention, kName);
     const kernels::CacheParams& cache = attention.cache;
     params.latent_block = kernels::narrow_stride(kName, cache.latent_block_stride, "the cache's blocks");
@@ -258,13 +404,20 @@ class LatentBackend final : public Backend {
   }
 
   /// What stands in the way of the same bits in any batch.
-  static void require_invariant(const AttentionShape& shape) {
+  static void require_invariant(const AttentionShape& shape, PrefixReads reads) {
     if (shape.space == QuerySpace::kHead) {
       throw Error(
           ErrorCode::kUnsupported,
           fmt::format("{} has the same bits in any batch in latent space only: the projections of head "
                       "space are products whose order depends on the batch",
                       kName));
+    }
+    if (!shape.shared.empty() && reads == PrefixReads::kOnce) {
+      throw Error(
+          ErrorCode::kUnsupported,
+          fmt::format("{} has the same bits in any batch only where requests are computed by themselves, not "
+                      "with the prefix of {} tokens that {} of them share",
+                      kName, shape.shared.front().tokens, shape.shared.front().count));
     }
     const std::int64_t tile = invariant_rows(shape);
     const std::int64_t units = std::ssize(shape.batch) * ((latent::most_rows(shape) + tile - 1) / tile);
@@ -280,19 +433,7 @@ class LatentBackend final : public Backend {
     if (!is_16_bit(shape.cache)) {
       return Support::no(fmt::format("the cache has 16-bit rows, not {}", name_of(shape.cache)));
     }
-    if (shape.q_dtype != element_of(shape.cache)) {
-      return Support::no(fmt::format("queries for a cache of {} are {}, not {}", name_of(shape.cache),
-                                     name_of(element_of(shape.cache)), name_of(shape.q_dtype)));
-    }
-    if (shape.out_dtype != DType::kBF16 && shape.out_dtype != DType::kF16 && shape.out_dtype != DType::kF32) {
-      return Support::no(fmt::format("outputs are bf16, f16 or f32, not {}", name_of(shape.out_dtype)));
-    }
-    if (shape.space == QuerySpace::kHead && shape.out_dtype != shape.q_dtype &&
-        shape.out_dtype != DType::kF32) {
-      return Support::no(fmt::format("outputs behind W_UV are of the query's type, {}, or f32, not {}",
-                                     name_of(shape.q_dtype), name_of(shape.out_dtype)));
-    }
-    return Support::yes();
+    return kernels::check_absorbed_types(shape);
   }
 };
 

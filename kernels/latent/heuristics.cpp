@@ -135,6 +135,10 @@ Clusters choose_large(const Work& work, std::int32_t size) {
   return c;
 }
 
+bool suits_large(const AttentionShape& shape) {
+  return shape.dims.kv_lora_rank == 512 && shape.dims.qk_rope_head_dim == 64 && shape.block_size % 16 == 0;
+}
+
 bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::int64_t num_sms) {
   if (rows <= 32 || keys.empty()) return false;  // at least half of its products would be padding
   // Nanoseconds on an H200 (132 multiprocessors) as measured; docs/kernels/cuda-latent-large.md has the points.

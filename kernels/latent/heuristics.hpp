@@ -52,6 +52,9 @@ struct Clusters {
 /// request is cut.
 [[nodiscard]] Clusters choose_large(const Work& work, std::int32_t size);
 
+/// What the large-work kernel is built for: whole rows of 512 + 64, pages that boxes of 16 keys fill.
+[[nodiscard]] bool suits_large(const AttentionShape& shape);
+
 /// Whether the large-work kernel is the faster one for requests of up to `rows` rows, by a model of what both
 /// take: adding up the parts of a request takes the large one about as long as one of its blocks each, so few
 /// long requests are not for it.

@@ -170,7 +170,7 @@ struct KeyLoader {
 /// request's arrive as zeros.
 template <class Config>
 __device__ __forceinline__ void fetch_query(const Call& p, std::uint32_t shared, int rank,
-                                            std::int32_t first_token, std::int32_t queries,
+                                            std::int32_t first_query, std::int32_t queries,
                                             std::int32_t group, int warp, int warps) {
   const auto lane = static_cast<std::uint32_t>(threadIdx.x) % 32;
   const kernels::TensorParams& q = p.attention.q;
@@ -182,7 +182,7 @@ __device__ __forceinline__ void fetch_query(const Call& p, std::uint32_t shared,
     const bool exists = static_cast<std::int32_t>(row) < rows;
     const std::int32_t r = exists ? first + static_cast<std::int32_t>(row) : 0;
     const std::int32_t query = p.by_heads.quotient(r);
-    const typename Config::Element* const from = data + (first_token + query) * q.stride_token +
+    const typename Config::Element* const from = data + (first_query + query) * q.stride_token +
                                                  (r - query * p.attention.num_heads) * q.stride_head +
                                                  lane * 8;
     const std::uint32_t to =
@@ -207,7 +207,7 @@ template <class Config>
 __device__ __forceinline__ void load_first_query(const Call& p, Control& control, std::uint32_t shared,
                                                  int rank, int warp) {
   const Work& work = control.work;
-  fetch_query<Config>(p, shared, rank, work.first.first_token, work.first.queries, work.range.group, warp,
+  fetch_query<Config>(p, shared, rank, work.first.first_query, work.first.queries, work.range.group, warp,
                       kValuesWarps);
   finish_query(control.first_query_full);
 }
@@ -221,7 +221,7 @@ __device__ __forceinline__ void load_queries(const Call& p, Control& control, st
   if (!walk.more()) return;
   for (walk.next(p, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
     ptx::mbarrier_wait(ptx::smem(&control.query_empty), parity);
-    fetch_query<Config>(p, shared, rank, walk.first_token, walk.queries, walk.group, warp, warps);
+    fetch_query<Config>(p, shared, rank, walk.first_query, walk.queries, walk.group, warp, warps);
     finish_query(control.query_full);
     parity ^= 1;
   }

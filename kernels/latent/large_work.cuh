@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "common/visible.cuh"
-#include "latent/table.hpp"
+#include "latent/lengths.cuh"
 #include "ptx/global.cuh"
 
 namespace mla::MLA_ARCH_NS::latent::large {
@@ -30,10 +30,7 @@ struct Call : kernels::latent::Params {
 
 /// What a request's keys are cut into. Blocks that no query sees are left out: with a window there are up to
 /// two runs.
-struct Request {
-  std::int32_t first_token = 0;  // row of q of its first query
-  std::int32_t queries = 0;
-  std::int32_t keys = 0;                    // new tokens included
+struct Request : Lengths {
   std::int32_t groups = 0;                  // of rows; 0 without queries
   std::int32_t blocks = 1;                  // of a unit; at least 1, or an empty row would not be written
   std::int32_t first_blocks = 0, skip = 0;  // blocks of the first run, and blocks left out behind them
@@ -48,10 +45,7 @@ struct Request {
 
 __device__ __forceinline__ Request load_request(const Call& p, std::int32_t index, std::int32_t group_rows) {
   const kernels::AttentionParams& a = p.attention;
-  Request r;
-  r.first_token = a.cu_seqlens_q[index * a.cu_seqlens_stride];
-  r.queries = a.cu_seqlens_q[(index + 1) * a.cu_seqlens_stride] - r.first_token;
-  r.keys = a.seq_lens[index * a.seq_lens_stride];
+  Request r{Lengths(p, index)};
   r.groups = (r.queries * a.num_heads + group_rows - 1) / group_rows;
   const KeyRuns runs = visible_keys(a, r.keys - r.queries, r.keys - 1, r.keys);
   const bool two = runs.second_begin > 0;
@@ -177,6 +171,7 @@ __device__ __forceinline__ void find_range(const Call& p, std::int32_t c, std::i
 /// that anybody could see. Where its keys begin is a guess: all requests as long as the page table is wide.
 /// One warp.
 __device__ __forceinline__ void prefetch_first(const Call& p, std::int32_t c) {
+  if (p.slices != nullptr) return;  // the launch before this one has yet to write them, and what they name
   const kernels::AttentionParams& a = p.attention;
   const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   const std::int32_t request = min(lane * 32, a.num_requests - 1);
@@ -197,7 +192,7 @@ __device__ __forceinline__ void prefetch_first(const Call& p, std::int32_t c) {
 /// Walks over the segments of a range. Few registers: it runs in warps that have 40 of them.
 struct Walk {
   std::int32_t request, group, origin, begin, end;
-  std::int32_t first_token, queries, groups, blocks;  // of the request, see Request
+  std::int32_t first_query, queries, groups, blocks;  // of the request, see Request
 
   __device__ __forceinline__ explicit Walk(const Work& work)
       : request(work.range.request),
@@ -205,7 +200,7 @@ struct Walk {
         origin(work.range.origin),
         begin(work.range.begin),
         end(work.range.end),
-        first_token(work.first.first_token),
+        first_query(work.first.first_query),
         queries(work.first.queries),
         groups(work.first.groups),
         blocks(work.first.blocks) {}
@@ -228,7 +223,7 @@ struct Walk {
  private:
   __device__ __forceinline__ void load(const Call& p, std::int32_t group_rows) {
     const Request r = load_request(p, request, group_rows);
-    first_token = r.first_token;
+    first_query = r.first_query;
     queries = r.queries;
     groups = r.groups;
     blocks = r.blocks;

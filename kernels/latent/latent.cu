@@ -31,7 +31,7 @@ std::int32_t* counters() {
 }  // namespace
 
 const kernels::latent::Table& latent_table() {
-  static constexpr kernels::latent::Table kTable{&variants, &counters};
+  static constexpr kernels::latent::Table kTable{&variants, &counters, &latent::cut, &latent::join};
   return kTable;
 }
 

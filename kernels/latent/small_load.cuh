@@ -31,7 +31,7 @@ __device__ __forceinline__ void load_queries(const Params& p, const Shared<Confi
     const auto row = static_cast<std::int32_t>(blockIdx.y * Config::kRows + r);
     const bool there = row < rows.queries * a.num_heads;
     const std::int32_t query = there ? p.by_heads.quotient(row) : 0;
-    const std::int64_t token = std::int64_t{rows.first_token} + query;
+    const std::int64_t token = std::int64_t{rows.first_query} + query;
     const std::int64_t head = there ? row - query * a.num_heads : 0;
     const auto* from = static_cast<const typename Config::T*>(a.q.data) + token * a.q.stride_token +
                        head * a.q.stride_head + chunk * 8;
@@ -82,7 +82,7 @@ class Loader {
   __device__ __forceinline__ void begin(const Params& p, const Shared<Config>& shared) {
     if (foreseen_) look_up(p, piece_, 0);
     if (p.per_request > 0 && threadIdx.x == kMathThreads) {
-      shared.lengths() = Lengths(p.attention, piece_.request);
+      shared.lengths() = Lengths(p, piece_.request);
     }
   }
 

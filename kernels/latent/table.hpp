@@ -7,6 +7,7 @@
 
 #include "common/fast_divide.hpp"
 #include "common/params.hpp"
+#include "latent/cascade_params.hpp"
 
 struct float2;
 
@@ -21,6 +22,8 @@ enum class Family : std::uint8_t { kSmall, kLarge };
 /// rank, blockIdx.y = row group.
 struct Params {
   AttentionParams attention;
+  const Slice* slices =
+      nullptr;                // [num_requests] on the device, instead of cu_seqlens_q and seq_lens, or null
   float scale_log2 = 1.0F;    // softmax scale * log2(e)
   FastDivide by_heads;        // row -> query
   FastDivide by_per_request;  // cluster -> request, where each has its own
@@ -59,6 +62,9 @@ struct Table {
   std::span<const Variant> (*variants)();
   /// Zeroed device memory of the current device, [kMostPlans, kCountersPerPlan].
   std::int32_t* (*counters)();
+  /// Shared prefixes: before the two launches of the attention, and behind them.
+  void (*cut)(const CutParams& params, void* stream);
+  void (*join)(const JoinParams& params, void* stream);
 };
 
 inline constexpr std::int32_t kCountersPerPlan = 1024;

@@ -20,26 +20,11 @@
 #include <cstdint>
 
 #include "common/visible.cuh"
-#include "latent/table.hpp"
+#include "latent/lengths.cuh"
 
 namespace mla::MLA_ARCH_NS::latent {
 
-using kernels::latent::Params;
-
 inline constexpr int kGroup = 32;  // entries
-
-/// Where a request's rows are and how many keys it has.
-struct Lengths {
-  std::int32_t first_token = 0;  // row of q of the request's first query
-  std::int32_t queries = 0;
-  std::int32_t keys = 0;  // new tokens included
-
-  __device__ __forceinline__ Lengths() {}
-  __device__ __forceinline__ Lengths(const kernels::AttentionParams& a, std::int32_t request)
-      : first_token(a.cu_seqlens_q[request * a.cu_seqlens_stride]),
-        queries(a.cu_seqlens_q[(request + 1) * a.cu_seqlens_stride] - first_token),
-        keys(a.seq_lens[request * a.seq_lens_stride]) {}
-};
 
 /// Rows first .. first + kRows - 1 of a request, as far as it has them.
 struct RowGroup : Lengths {
@@ -106,7 +91,7 @@ class Walk {
     piece.first = piece.request * p.per_request;
     piece.base = piece.part = cta_ - piece.first;
     piece.stride = p.per_request;
-    return p.attention.window == 0;
+    return p.attention.window == 0 && p.slices == nullptr;  // slices are written by the launch before
   }
 
   /// The first piece, after foresee(), `own` being the lengths of the CTA's request if it belongs to one;
@@ -131,7 +116,7 @@ class Walk {
     }
     do {
       ++piece.request;
-      piece.rows = RowGroup(p, Lengths(p.attention, piece.request), first_row_, row_count_);
+      piece.rows = RowGroup(p, Lengths(p, piece.request), first_row_, row_count_);
     } while (piece.rows.groups == 0);
     request_begin_ += units;
     enter(p, piece, 0);
@@ -167,7 +152,7 @@ class Walk {
   __device__ __forceinline__ std::int32_t units_of_lane(const Params& p, std::int32_t b) const {
     const std::int32_t request = b + static_cast<std::int32_t>(threadIdx.x % 32);
     if (request >= p.attention.num_requests) return 0;
-    return units_of(p, RowGroup(p, Lengths(p.attention, request), first_row_, row_count_));
+    return units_of(p, RowGroup(p, Lengths(p, request), first_row_, row_count_));
   }
 
   /// The request that unit begin_ belongs to.
@@ -185,7 +170,7 @@ class Walk {
         const int lane = __ffs(static_cast<int>(beyond)) - 1;
         piece.request = b + lane;
         request_begin_ = before + __shfl_sync(0xffffffffU, own_end_ - own_, lane);
-        piece.rows = RowGroup(p, Lengths(p.attention, piece.request), first_row_, row_count_);
+        piece.rows = RowGroup(p, Lengths(p, piece.request), first_row_, row_count_);
         enter(p, piece, begin_ - request_begin_);
         return true;
       }

@@ -57,6 +57,7 @@ class NaiveBackend final : public Backend {
   [[nodiscard]] RoundingProfile rounding(const AttentionShape&) const override { return {}; }
 
   [[nodiscard]] Support supports(const AttentionShape& shape, const Device& device) const override {
+    if (Support separate = without_shared_prefix(shape); !separate) return separate;
     for (const DType dtype : {shape.q_dtype, shape.out_dtype}) {
       if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
         return Support::no(fmt::format("queries and outputs are f32, bf16 or f16, not {}", name_of(dtype)));

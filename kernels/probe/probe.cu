@@ -136,6 +136,13 @@ __global__ void __launch_bounds__(kThreads) matrix_kernel(float* sink) {
 
 __global__ void nothing_kernel() {}
 
+/// Keeps the stream waiting until the host has written `ticket`, or for `cycles`.
+__global__ void hold_kernel(const volatile std::uint32_t* word, std::uint32_t ticket, std::int64_t cycles) {
+  const long long start = clock64();
+  while (*word != ticket && clock64() - start < cycles) {
+  }
+}
+
 template <class Kernel, class... Args>
 void launch(Kernel kernel, const char* name, int blocks, void* stream, Args... args) {
   kernel<<<static_cast<unsigned>(blocks), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(args...);
@@ -171,12 +178,18 @@ void nothing(void* stream) {
   MLA_CHECK_LAUNCH("probe::nothing_kernel", dim3(1), dim3(32), 0);
 }
 
+void hold(const volatile std::uint32_t* word, std::uint32_t ticket, std::int64_t cycles, void* stream) {
+  hold_kernel<<<1, 1, 0, static_cast<cudaStream_t>(stream)>>>(word, ticket, cycles);
+  MLA_CHECK_LAUNCH("probe::hold_kernel", dim3(1), dim3(1), 0);
+}
+
 }  // namespace
 }  // namespace probe
 
 const kernels::probe::Table& probe_table() {
   static constexpr kernels::probe::Table kTable{&probe::fill,         &probe::read,   &probe::copy,
-                                                &probe::multiply_add, &probe::matrix, &probe::nothing};
+                                                &probe::multiply_add, &probe::matrix, &probe::nothing,
+                                                &probe::hold};
   return kTable;
 }
 

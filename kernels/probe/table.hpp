@@ -24,6 +24,9 @@ struct Table {
   void (*matrix)(int blocks, float* sink,
                  void* stream);  ///< 2 * 16 * 8 * 16 kLoopRounds kChains kThreads / 32
   void (*nothing)(void* stream);
+  /// Keeps the stream waiting until `*word` (host memory that the device reads) is `ticket`, at most for `cycles` of the
+  /// multiprocessor's clock.
+  void (*hold)(const volatile std::uint32_t* word, std::uint32_t ticket, std::int64_t cycles, void* stream);
 };
 
 /// Of the current device.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/absorbed_types.hpp"
 #include "common/arch_table.hpp"
 #include "common/arguments.hpp"
 #include "common/check.hpp"
@@ -33,10 +34,6 @@ bool is_fp8(CacheFormat format) {
   return format == CacheFormat::kFp8 || format == CacheFormat::kFp8DsMla;
 }
 
-DType element_of(CacheFormat format) {
-  return format == CacheFormat::kF16 || format == CacheFormat::kF16Split ? DType::kF16 : DType::kBF16;
-}
-
 /// Rows of the longest request; with top-k a unit is a token.
 std::int64_t most_rows(const AttentionShape& shape) {
   std::int64_t queries = 1;
@@ -58,7 +55,7 @@ Choice choose(const splitkv::Table& table, const AttentionShape& shape, std::int
   const std::int64_t rows = most_rows(shape);
   for (const auto variants : table.variants) {
     for (const splitkv::Variant& v : variants()) {
-      if (v.latent != shape.dims.kv_lora_rank || v.dtype != element_of(shape.cache) ||
+      if (v.latent != shape.dims.kv_lora_rank || v.dtype != kernels::element_of(shape.cache) ||
           v.fp8 != is_fp8(shape.cache)) {
         continue;
       }
@@ -165,13 +162,14 @@ class SplitkvBackend final : public Backend {
 
   [[nodiscard]] RoundingProfile rounding(const AttentionShape& shape) const override {
     RoundingProfile profile;
-    profile.probabilities = element_of(shape.cache);
+    profile.probabilities = kernels::element_of(shape.cache);
     if (shape.space == QuerySpace::kHead) profile.absorbed_query = profile.latent_output = shape.q_dtype;
     return profile;
   }
 
   [[nodiscard]] Support supports(const AttentionShape& shape, const Device& device) const override {
     const MlaDims& d = shape.dims;
+    if (Support separate = without_shared_prefix(shape); !separate) return separate;
     if (const Support types = supports_types(shape); !types) return types;
     if (d.kv_lora_rank != 128 && d.kv_lora_rank != 256 && d.kv_lora_rank != 512) {
       return Support::no(fmt::format("kv_lora_rank is 128, 256 or 512, not {}", d.kv_lora_rank));
@@ -247,19 +245,7 @@ class SplitkvBackend final : public Backend {
     if (shape.cache == CacheFormat::kF32 || shape.cache == CacheFormat::kF64) {
       return Support::no(fmt::format("the cache has 16-bit or fp8 rows, not {}", name_of(shape.cache)));
     }
-    if (shape.q_dtype != element_of(shape.cache)) {
-      return Support::no(fmt::format("queries for a cache of {} are {}, not {}", name_of(shape.cache),
-                                     name_of(element_of(shape.cache)), name_of(shape.q_dtype)));
-    }
-    if (shape.out_dtype != DType::kBF16 && shape.out_dtype != DType::kF16 && shape.out_dtype != DType::kF32) {
-      return Support::no(fmt::format("outputs are bf16, f16 or f32, not {}", name_of(shape.out_dtype)));
-    }
-    if (shape.space == QuerySpace::kHead && shape.out_dtype != shape.q_dtype &&
-        shape.out_dtype != DType::kF32) {
-      return Support::no(fmt::format("outputs behind W_UV are of the query's type, {}, or f32, not {}",
-                                     name_of(shape.q_dtype), name_of(shape.out_dtype)));
-    }
-    return Support::yes();
+    return kernels::check_absorbed_types(shape);
   }
 
   static const splitkv::Table& table_for(const Device& device) {

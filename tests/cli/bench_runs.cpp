@@ -179,6 +179,52 @@ TEST_F(BenchRuns, DryRunsWorkForAGpuThatIsOnlyDescribed) {
   EXPECT_TRUE(std::filesystem::is_empty(dir_));
 }
 
+TEST_F(BenchRuns, ASharedPrefixIsCountedOnceAndComputedForEach) {
+  const auto points = [this](std::vector<std::string> more) {
+    Args args{"run",  "--dims", "h2/l32/r16/p16/v16", "--space",      "latent",    "--requests", "4",
+              "--kv", "256",    "--backend",          "cpu-absorbed", "--dry-run", "-o",         "json"};
+    args.insert(args.end(), more.begin(), more.end());
+    const RunResult dry = bench(args);
+    EXPECT_EQ(dry.exit_code, 0) << dry.err;
+    return *json(dry.out).find("tables")->find("points")->get_if<mla::json::Array>();
+  };
+  const auto number = [](const mla::json::Value& point, const char* key) {
+    const mla::json::Value* value = point.find(key);
+    const auto* real = value->get_if<mla::json::Real>();
+    return real != nullptr ? real->value : static_cast<double>(*value->get_if<std::int64_t>());
+  };
+  const auto both = points({"--shared-prefix", "0,192"});
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(number(both[0], "bytes") - number(both[1], "bytes"), 3 * 192 * 96) << "rows of 48 x 2 bytes";
+  EXPECT_EQ(number(both[0], "flops"), number(both[1], "flops"));
+  const RunResult run = bench({"run",
+                               "--dims",
+                               "h2/l32/r16/p16/v16",
+                               "--space",
+                               "latent",
+                               "--requests",
+                               "4",
+                               "--kv",
+                               "256",
+                               "--backend",
+                               "cpu-absorbed",
+                               "--shared-prefix",
+                               "192",
+                               "--prefix-reads",
+                               "once,each",
+                               "--invariant",
+                               "yes",
+                               "--max-time",
+                               "20ms",
+                               "--verify",
+                               "full",
+                               "-o",
+                               "csv"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.out.find(",invariant prefix-once,"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find(",invariant prefix-each,"), std::string::npos) << run.out;
+}
+
 TEST_F(BenchRuns, RowsAreExplainedByASentenceAndByArithmetic) {
   const RunResult r = bench(small_run({"--out", "a", "--explain", "--formulas"}));
   ASSERT_EQ(r.exit_code, 0) << r.err;

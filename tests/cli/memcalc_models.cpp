@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "memcalc_fixture.hpp"
@@ -329,6 +330,53 @@ TEST_P(MemcalcModels, SavingsOfReadsAndOfMemory) {
   EXPECT_NEAR(total(answer, "read_gib"), static_cast<double>(4100 * m.token_bytes + m.state_bytes), 1);
   EXPECT_NEAR(total(answer, "full_gib"), full, 1) << "an index over a full cache frees nothing";
   EXPECT_NEAR(total(answer, "ring_gib"), static_cast<double>(ring * m.token_bytes + m.state_bytes), 1);
+}
+
+TEST_P(MemcalcModels, ExplainedFromItsLog) {
+  // What vLLM 0.20 would log for 40 GiB: blocks // groups x block, blocks / blocks of a sequence.
+  const Model& m = GetParam();
+  const std::int64_t blocks = 40 * kGiB / m.block_bytes;
+  char concurrency[32];
+  std::snprintf(concurrency, sizeof concurrency, "%.2f",
+                static_cast<double>(blocks) / static_cast<double>(m.sequence(kContext)));
+  const auto log = [&](std::int64_t tokens) {
+    return "(APIServer pid=1) INFO 05-01 20:45:03 [api_server.py:1] vLLM API server version 0.20.0\n"
+           "non-default args: {'tensor_parallel_size': 1, 'max_model_len': 32768, 'max_num_batched_tokens': "
+           "8192}\n"
+           "\x1b[36m(EngineCore pid=187)\x1b[0m INFO [gpu_worker.py:440] Available KV cache memory: 40.00 "
+           "GiB\n"
+           "INFO [kv_cache_utils.py:1711] GPU KV cache size: " +
+           text(tokens) + " tokens\nINFO Maximum concurrency for 32,768 tokens per request: " + concurrency +
+           "x\n";
+  };
+  const auto explained = [&](std::int64_t tokens, int code) {
+    const RunResult run =
+        memcalc({"explain", "-", "--model", m.name, "-o", "json"}, {.stdin_text = log(tokens)});
+    EXPECT_EQ(run.exit_code, code) << run.err << run.out;
+    return Json::parse(run.out, nullptr, false).at("facts").at("explained").get<bool>();
+  };
+  const std::int64_t tokens = blocks / m.groups * m.block;
+  EXPECT_TRUE(explained(tokens, 0));
+  EXPECT_FALSE(explained(tokens + tokens / 30, 1)) << "3 % more than 40 GiB hold";
+}
+
+TEST_P(MemcalcModels, ShapesForTheBench) {
+  const Model& m = GetParam();
+  const std::string name = m.name;
+  const RunResult run = memcalc({"plan", name, "--gpu-memory", "400GiB", "--kv-memory", "20GiB", "--tp", "1",
+                                 "--context", "32k", "--cache", "bf16", "--emit-sweep"});
+  if (name == "llama-3.1-70b" || name == "gemma-3-27b" || name == "gpt-oss-120b" || name == "minicpm3-4b") {
+    EXPECT_EQ(run.exit_code, 2) << "no latent cache, no shape: " << run.out;
+    return;
+  }
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const int heads = name == "kimi-k2" || name == "glm-5.2" ? 64
+                    : name == "kimi-linear-48b-a3b"        ? 32
+                    : name == "glm-4.7-flash"              ? 20
+                                                           : 128;
+  expect_has(run.out, "\"dims\": \"h" + std::to_string(heads) + "/l512/r64/");
+  const std::int64_t requests = std::min<std::int64_t>(256, m.sequences(20 * kGiB));
+  expect_has(run.out, "\"batch\": \"" + text(requests) + "q1s32k");
 }
 
 TEST_P(MemcalcModels, SweepToCsv) {

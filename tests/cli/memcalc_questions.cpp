@@ -326,8 +326,9 @@ TEST_F(MemcalcQuestions, TheShardsBesideItGiveEachPart) {
   EXPECT_EQ(bytes("  attention"), 2 * 1500 / 2) << "cut over two ranks";
   EXPECT_EQ(bytes("  dense FFN"), 2 * 300000 / 2);
   EXPECT_EQ(bytes("  embedding and head"), 2 * 512000 / 2);
-  // norms whole (256 of 768 stored), the tower whole, the rope table
-  EXPECT_EQ(bytes("  norms, rope table, prediction layers"), 2 * 256 + 2 * 77 + 64 * 64 * 2);
+  // norms whole (256 of 768 stored), the rope table; the tower whole
+  EXPECT_EQ(bytes("  norms, rope table, prediction layers"), 2 * 256 + 64 * 64 * 2);
+  EXPECT_EQ(bytes("  vision tower, other tensors"), 2 * 77);
   const RunResult single =
       memcalc({"plan", "config.json", "--gpu", "l4", "--safetensors-index", "a.safetensors"});
   EXPECT_EQ(single.exit_code, 0) << single.err;

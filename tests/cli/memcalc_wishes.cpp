@@ -308,12 +308,10 @@ TEST_F(MemcalcWishes, AFailedSolveShowsWhatPlanShowsAndWhatHelps) {
 }
 
 TEST_F(MemcalcWishes, ARemedyThatTheModelCannotHaveIsNotOffered) {
-  // DeepSeek-V4's entries have no layout in q8_0, what llama.cpp would be offered.
-  const std::vector<std::string> hint =
-      said({"plan", "deepseek-v4-flash", "--gpu", "b200", "--engine", "llama.cpp", "--weights", "q4_k_m",
-            "--context", "33333", "--concurrency", "100"},
-           1);
-  expect_has(hint.at(1), "100 sequences fit with:  --gpus ");
+  // DeepSeek-V4 has one cache format in vLLM; in llama.cpp it has smaller ones.
+  const Args wish{"plan", "deepseek-v4-flash", "--gpu", "b200", "--context", "33333", "--concurrency", "100"};
+  expect_has(said(with(wish, {"--gpus", "2"}), 1).at(1), "100 sequences fit with:  --gpus ");
+  expect_has(said(with(wish, {"--engine", "llama.cpp", "--weights", "q4_k_m"}), 1).at(1), "--cache q8_0");
 }
 
 TEST_F(MemcalcWishes, EveryRemedyHelps) {

@@ -14,6 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       mla::fuzz::require(tensor.to_double().size() == static_cast<std::size_t>(tensor.numel()));
       bytes += tensor.bytes.size();
     }
+    for (const auto& [name, tensor] : file.unread()) {
+      mla::fuzz::require(tensor.bytes >= 0 && file.find(name) == nullptr);
+      bytes += static_cast<std::size_t>(tensor.bytes);
+    }
     // Prefix, header and tensors are the whole file.
     mla::fuzz::require(bytes + 8 <= text.size());
   });

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -130,6 +132,59 @@ TEST_P(OnDevice, HasTheSameBitsInAnyBatchIfAskedTo) {
   }
 }
 
+bool shares_prefixes(const Participant& one) {
+  const AttentionShape shape = parse_shape("decode latent h16 2q1s128 prefix64");
+  return static_cast<bool>(one.backend->supports(shape, one.machine.device));
+}
+
+TEST_P(OnDevice, SharedPrefixes) {
+  MLA_NEEDS_GPU();
+  const Participant one = participant();
+  if (!shares_prefixes(one)) GTEST_SKIP() << "it reads no prefix once";
+  const std::string file = MLA_SOURCE_DIR "/configs/verify/shared-prefix.txt";
+  std::ifstream in(file);
+  const std::string all{std::istreambuf_iterator<char>(in), {}};
+  for (const Case& c : parse_cases(all, file)) {
+    const std::string text = to_text(c);
+    CaseRun run(c);
+    const Verdict verdict = run.judge(*one.backend, one.machine);
+    EXPECT_EQ(verdict.outcome, Outcome::kPassed)
+        << text << "\n  " << verdict.reason << "\n  " << verdict.plan << "\n  "
+        << to_text(verdict.report, verdict.c.shape.dims.num_heads);
+    if (c.values == ValueKind::kNan || !c.lse)
+      continue;  // no two NaNs need be the same bits; replays compare the LSE
+    for (const char* oracle : {"poison", "repeats", "wide-table"}) {
+      const OracleOutcome outcome = ask_oracle(get_oracle(oracle), {one.backend, one.machine, c, 5});
+      EXPECT_EQ(outcome.outcome, Outcome::kPassed) << text << "\n  " << oracle << ": " << outcome.reason;
+    }
+#ifdef MLA_HAVE_CUDA
+    for (const std::string& failure : mla::testing::replay_with_other_lengths(one, c)) {
+      ADD_FAILURE() << text << ": " << failure;
+    }
+#endif
+  }
+}
+
+TEST_P(OnDevice, SharedPrefixesAndTheSameBitsInAnyBatchExcludeEachOther) {
+  MLA_NEEDS_GPU();
+  const Participant one = participant();
+  if (!shares_prefixes(one)) GTEST_SKIP() << "it reads no prefix once";
+  const AttentionShape shape = parse_shape("decode latent h16 4q1s200 prefix128");
+  PlanOptions options{.batch_invariant = true, .prefix_reads = PrefixReads::kOnce};
+  try {
+    (void)one.backend->plan(shape, one.machine.device, options);
+    ADD_FAILURE() << "both at once";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+    EXPECT_NE(std::string(e.what()).find("the prefix of 128 tokens that 4 of them share"), std::string::npos)
+        << e.what();
+  }
+  for (const PrefixReads reads : {PrefixReads::kAuto, PrefixReads::kEach}) {
+    options.prefix_reads = reads;
+    EXPECT_NE(one.backend->plan(shape, one.machine.device, options), nullptr);
+  }
+}
+
 #ifdef MLA_HAVE_CUDA
 TEST_P(OnDevice, ReplaysACapturedGraphWithOtherLengths) {
   MLA_NEEDS_GPU();
@@ -150,7 +205,9 @@ TEST_P(OnDevice, TwoStreamsShareTheGpu) {
   for (const char* text :
        {"decode latent h16 l512 r64 p128 v128 2q1s2k causal b64 q:bf16 out:bf16 cache:bf16",
         "decode latent h32 l512 r64 p128 v128 q2s900_q1s3k_5q2s77 causal b64 q:bf16 "
-        "out:bf16 cache:bf16"}) {
+        "out:bf16 cache:bf16",
+        "decode latent h16 l512 r64 p128 v128 12q1s700_q1s900 causal prefix640 b64 q:bf16 out:bf16 "
+        "cache:bf16 reads=once"}) {
     const Case shape = parse_case(text);
     if (!GetParam()->supports(shape.shape, one.machine.device)) continue;
     EXPECT_EQ(mla::testing::run_on_two_streams(one, shape), "") << text;

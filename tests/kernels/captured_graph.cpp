@@ -8,6 +8,7 @@
 
 #include "device_graph.hpp"
 #include "verify/expected.hpp"
+#include "verify/run_case.hpp"
 #include "verify/stage.hpp"
 
 namespace mla::testing {
@@ -66,7 +67,8 @@ std::vector<std::string> replay_with_other_lengths(const Participant& participan
   DeviceMemory& memory = *participant.machine.memory;
   const Problem problem(shape);
   Stage stage(problem, memory);
-  const std::unique_ptr<Plan> plan = backend.plan(problem.shape(), participant.machine.device);
+  const std::unique_ptr<Plan> plan =
+      backend.plan(problem.shape(), participant.machine.device, plan_options(shape));
   const std::span<std::byte> workspace = stage.workspace(plan->workspace_bytes());
   const auto run = [&](Stream stream) { backend.run(*plan, stage.args(), workspace, stream); };
   run({});  // whatever a first call sets up must not happen in the capture

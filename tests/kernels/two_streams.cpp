@@ -6,6 +6,7 @@
 
 #include "device_graph.hpp"
 #include "verify/problem.hpp"
+#include "verify/run_case.hpp"
 #include "verify/stage.hpp"
 
 namespace mla::testing {
@@ -20,7 +21,8 @@ constexpr int kReplays = 20;  // enqueued at once
 struct Side {
   Side(const Participant& participant, const Problem& problem)
       : stage(problem, *participant.machine.memory),
-        plan(participant.backend->plan(problem.shape(), participant.machine.device)),
+        plan(participant.backend->plan(problem.shape(), participant.machine.device,
+                                       plan_options(problem.get_case()))),
         workspace(stage.workspace(plan->workspace_bytes())) {
     const auto run = [&](Stream stream) { participant.backend->run(*plan, stage.args(), workspace, stream); };
     stage.reset_outputs();

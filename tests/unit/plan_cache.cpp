@@ -217,6 +217,9 @@ TEST(PlanCache, EnginesByVersionAndMonth) {
   EXPECT_EQ(find_engine("vllm@0.8.3.dev172").since, "0.8");
   EXPECT_EQ(find_engine("vllm@0.5.0.post1").since, "");
   EXPECT_EQ(find_engine("vllm@0.9").since, "0.8");
+  EXPECT_EQ(find_engine("vllm@0.7").since, "0.7.1") << "the newest of 0.7";
+  EXPECT_EQ(find_engine("vllm@0.7.0").since, "0.6");
+  EXPECT_EQ(find_engine("vllm@0.7.3").since, "0.7.1");
   EXPECT_EQ(find_engine("vllm@0.15.2rc1").since, "0.10");
   EXPECT_EQ(find_engine("vllm@0.21.0-cu129").since, "0.16");
   EXPECT_EQ(find_engine("vllm@v0.11").since, "0.10");

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "mla/capacity.hpp"
+#include "mla/device.hpp"
 #include "plan/format_rules.hpp"
 #include "plan_models.hpp"
 
@@ -222,6 +223,23 @@ TEST(PlanPools, DeepSeekV4PagesOfAllKinds) {
             22 * (37440 + 8640 + 1728));
 }
 
+TEST(PlanPools, DeepSeekV4InCellsOfItsOwnKinds) {
+  // llama.cpp#27680: 64,000 tokens, micro-batches of 4,096. Windows: 4,352 cells x 43 layers x 1,024 B. Entries
+  // of 4: 16,128 x 21 x (1,024 B + 256 B of index key); of 128: 512 x 20 x 1,024 B. States, f32 K and score:
+  // 21 x 8 x (1,024 + 256) x 8 B + 20 x 128 x 512 x 8 B.
+  PlanRequest request = logged_budget("llama.cpp", gib(10), 64000);
+  request.micro_batch = 4096;
+  MemoryPlan plan = plan_memory(test::deepseek_v4_flash(), request);
+  EXPECT_EQ(plan.bytes_per_sequence, std::int64_t{4352} * 43 * 1024 + 16128 * 21 * 1280 + 512 * 20 * 1024 +
+                                         21 * 8 * 1280 * 8 + 20 * 128 * 512 * 8);
+  EXPECT_EQ(plan.block, 1024);
+  // q8_0: 34 B for 32 elements, states as they were.
+  request.cache = find_kv_format("q8_0");
+  plan = plan_memory(test::deepseek_v4_flash(), request);
+  EXPECT_EQ(plan.bytes_per_sequence, std::int64_t{4352} * 43 * 544 + 16128 * 21 * 680 + 512 * 20 * 544 +
+                                         21 * 8 * 1280 * 8 + 20 * 128 * 512 * 8);
+}
+
 TEST(PlanPools, DeepSeekV4AsAnEngineRefusedIt) {
   // vllm#44376 (0.22, two GPUs, prefill chunk 16,384): 30,000 tokens need 6.66 GiB; 5.44 GiB hold 13,528.
   // A sequence: ceil(30000 / 256) + 2 x (ceil(16511 / 64) + 1) + (ceil(16391 / 4) + 1) + (ceil(16511 / 8) + 1)
@@ -310,9 +328,9 @@ TEST(PlanPools, VersionsBeyondTheCheckedOnesWarn) {
 TEST(PlanPools, BlockSizesAnEngineRefuses) {
   PlanRequest request = logged_budget("vllm", gib(40), 4096);
   request.block = 20;
-  refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"20", "multiple of 8"});
+  refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"no block size 20", "its sizes are"});
   request.block = 1000;
-  refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"1000", "8, 16, 32, 64, 128, 256"});
+  refused([&] { return plan_memory(test::deepseek_v3(), request); }, {"1000", "1, 8, 16, 32, 64, 128, 256"});
   request.block = 64;
   request.cache = find_kv_format("fp8");
   refused([&] { return plan_memory(test::deepseek_v4_flash(), request); }, {"blocks of 64", "256"});
@@ -420,6 +438,114 @@ TEST(PlanPools, TensorrtWindowsGetTheirShareByLength) {
   ASSERT_EQ(old.stages[0].pools.size(), 1u);
   EXPECT_EQ(old.blocks, 6827);
   EXPECT_FALSE(said(old));
+}
+
+TEST(PlanPools, VllmBeforeItHadMla) {
+  // 27 layers x 16 heads x (256 + 256) x 2 B; 35.42 GiB / (16 x that) = 5373 blocks, of which 512 a sequence of 8,192.
+  const MemoryPlan old = plan_memory(test::deepseek_v2_lite(), logged_budget("vllm@0.6", gib(35.42), 8192));
+  EXPECT_EQ(old.cache_bytes_per_token, 442368);
+  EXPECT_EQ(old.blocks, 5373);
+  EXPECT_NEAR(old.concurrency_logged, 10.49, 0.005);
+  EXPECT_TRUE(std::ranges::any_of(old.warnings, [](const std::string& warning) {
+    return warning.find("no MLA before 0.7.1") != std::string::npos;
+  }));
+  // From 0.7.1 on the latent: 27 x 576 x 2 B. DeepSeek-V3's heads of 128 + 64 and 128 are padded to 256 too.
+  for (const char* engine : {"vllm@0.7.1", "vllm@0.7.2", "vllm@2025-02", "vllm"})
+    EXPECT_EQ(
+        plan_memory(test::deepseek_v2_lite(), logged_budget(engine, gib(10), 8192)).cache_bytes_per_token,
+        31104)
+        << engine;
+  EXPECT_EQ(
+      cache_cost(test::deepseek_v3(), find_kv_format("bf16"), find_engine("vllm@0.6"), 8).bytes_per_token,
+      61.0 * 16 * 2 * 256 * 2);
+  // Replicas and expert ranks came with 0.8.
+  for (const char* engine : {"vllm@0.6", "vllm@0.7.1"}) {
+    PlanRequest request = logged_budget(engine, gib(10), 8192);
+    request.layout = {.dp = 2};
+    test::refused([&] { return plan_memory(test::deepseek_v3(), request); },
+                  {"vllm 0.", "no data parallelism"});
+    request.layout = {.tp = 2, .ep = 2};
+    test::refused([&] { return plan_memory(test::deepseek_v3(), request); },
+                  {"vllm 0.", "no expert parallelism"});
+  }
+  PlanRequest request = logged_budget("llama.cpp", gib(10), 8192);
+  request.layout = {.dp = 2};
+  test::refused([&] { return plan_memory(test::deepseek_v3(), request); },
+                {"llama.cpp has no data parallelism"});
+}
+
+TEST(PlanPools, BlocksThatVllmTakes) {
+  const auto blocks = [](int block) {
+    PlanRequest request = logged_budget("vllm", gib(10), 4096);
+    request.block = block;
+    return plan_memory(test::deepseek_v3(), request);
+  };
+  // 70,272 B a token: 10 GiB are 152,797 blocks of 1, one of them never usable.
+  EXPECT_EQ(blocks(1).blocks, gib(10) / 70272);
+  EXPECT_EQ(blocks(1).sequences, (gib(10) / 70272 - 1) / 4096);
+  const auto says = [](const MemoryPlan& plan, const char* part) {
+    return std::ranges::any_of(
+        plan.warnings, [&](const std::string& warning) { return warning.find(part) != std::string::npos; });
+  };
+  EXPECT_TRUE(says(blocks(1), "everywhere but in AITER's MLA kernels on AMD"));
+  EXPECT_TRUE(says(blocks(8), "want multiples of 16, and it ends"));
+  EXPECT_FALSE(says(blocks(64), "want multiples of 16"));
+  for (const int block : {2, 12, 24, 512})
+    test::refused([&] { return blocks(block); }, {"no block size", "1, 8, 16, 32, 64, 128, 256"});
+  PlanRequest amd = logged_budget("vllm", gib(10), 4096);
+  amd.block = 1;
+  amd.gpu = {.vendor = "amd", .architecture = "cdna3", .fp8 = true};
+  EXPECT_FALSE(says(plan_memory(test::deepseek_v3(), amd), "multiples of 16"));
+}
+
+TEST(PlanPools, TwoPrefillChunksInFlight) {
+  // gpt-oss-120b: 18 full and 18 window layers of 2,048 B a token. A window group of 128 holds ceil((127 + n x 8,192) / 16) + 1
+  // blocks, the full one 32,768 / 16; a block is 18 x 16 x 2,048 B.
+  PlanRequest request = logged_budget("vllm", gib(60), 32768);
+  const ModelConfig oss = load_model("gpt-oss-120b");
+  EXPECT_EQ(plan_memory(oss, request).bytes_per_sequence, (2048LL + 521) * 18 * 16 * 2048);
+  request.prefill_chunks = 2;
+  EXPECT_EQ(plan_memory(oss, request).bytes_per_sequence, (2048LL + 1033) * 18 * 16 * 2048);
+}
+
+TEST(PlanPools, WhatAGpuHasKernelsFor) {
+  const auto cautions = [](const char* gpu, const char* format, const char* weights,
+                           const ModelConfig& model) {
+    const Device device = load_device(gpu);
+    PlanRequest request = logged_budget("vllm", gib(10), 4096);
+    request.gpu_name = device.name;
+    request.gpu = {.vendor = device.vendor,
+                   .architecture = device.architecture,
+                   .fp8 = device.dense_flops.contains("e4m3"),
+                   .fp4 = device.dense_flops.contains("e2m1")};
+    request.cache = find_kv_format(format);
+    request.weights = uniform_scheme(find_weight_format(weights));
+    std::string all;
+    for (const std::string& one : plan_memory(model, request).warnings) {
+      if (one.find(std::string(" on ") + gpu + ":") != std::string::npos) all += one + '\n';
+    }
+    return all;
+  };
+  const ModelConfig llama = test::llama_31_8b();
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+  };
+  for (const char* gpu : {"h200", "a100-80gb", "mi300x", "mi355x", "l40s"})
+    has(cautions(gpu, "nvfp4", "bf16", llama), "only NVIDIA's Blackwell reads it");
+  for (const char* gpu : {"b200", "rtx-pro-6000"})
+    EXPECT_EQ(cautions(gpu, "nvfp4", "nvfp4", llama), "") << gpu;
+  has(cautions("a100-80gb", "fp8", "bf16", llama),
+      "ampere does not multiply fp8, so K and V are stored as e5m2");
+  has(cautions("a100-80gb", "fp8", "bf16", test::deepseek_v3()), "no MLA kernel does that");
+  for (const char* gpu : {"h200", "mi300x", "l40s", "b200"})
+    EXPECT_EQ(cautions(gpu, "fp8", "fp8", llama), "") << gpu;
+  has(cautions("mi300x", "fp8_ds_mla", "bf16", test::deepseek_v32()), "sparse kernels for Hopper");
+  EXPECT_EQ(cautions("h200", "fp8_ds_mla", "fp8", test::deepseek_v32()), "");
+  has(cautions("h200", "bf16", "nvfp4", llama),
+      "hopper does not multiply nvfp4, so kernels unpack the weights");
+  has(cautions("mi300x", "bf16", "nvfp4", llama), "no kernel for them is known there");
+  has(cautions("a100-80gb", "bf16", "fp8", llama), "ampere does not multiply fp8, so kernels unpack");
+  EXPECT_EQ(cautions("a100-80gb", "bf16", "bf16", llama), "");
 }
 
 }  // namespace

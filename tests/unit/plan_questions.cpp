@@ -335,5 +335,21 @@ TEST(PlanCheckpoint, OneFactorOrOneAPart) {
                {"names no tensor"});
 }
 
+TEST(PlanLengths, ScratchIsPaidOnce) {
+  // llama.cpp's mask grows with the context: what is left beside it holds cache budget / bytes of a sequence of them, and a
+  // trace of such sequences finds as many.
+  PlanRequest request = with_fixed_weights(gib(40), gib(15), 131072);
+  request.engine = find_engine("llama.cpp");
+  request.cache = find_kv_format("f16");
+  request.runtime = {.activations = {}, .graphs = 0, .other = 0};
+  const ModelConfig llama = test::llama_31_8b();
+  const MemoryPlan plan = plan_memory(llama, request);
+  const std::vector<RequestLengths> trace{{131071, 1}};
+  const LengthReport report = plan_lengths(llama, request, trace);
+  EXPECT_EQ(plan.bytes_per_sequence, 131072LL * 131072);
+  EXPECT_DOUBLE_EQ(report.at_full_length, static_cast<double>(plan.stages[0].cache_budget) /
+                                              static_cast<double>(plan.bytes_per_sequence));
+}
+
 }  // namespace
 }  // namespace mla::capacity

@@ -6,6 +6,8 @@
 #include <numeric>
 
 #include "mla/capacity.hpp"
+#include "plan/weight_padding.hpp"
+#include "plan/weight_parts.hpp"
 #include "plan_models.hpp"
 
 namespace mla::capacity {
@@ -238,6 +240,54 @@ TEST(PlanWeights, GapsAreNamed) {
   EXPECT_NE(weights_on_rank(model, {}, {}, 0, find_engine("vllm")).gaps[1].find("no vocab_size"),
             std::string::npos);
   refused([&] { return weights_on_rank(model, {}, {}, 1, find_engine("vllm")); }, {"stage 1"});
+}
+
+TEST(PlanWeights, KvBIsKeptTwiceForAbsorbedDecoding) {
+  // Heads / tp x (nope + V) x latent x 2 B a layer: V3 at TP16 61 x 8 x 256 x 512 x 2 B. vLLM 0.8.4 logged 40.3173 GiB
+  // (vllm#16692) for the 40.196 that the checkpoint stores on a rank.
+  const ModelConfig v3 = load_model("deepseek-v3");
+  const auto copies = [&](const ModelConfig& model, const Layout& layout, const char* engine, int stage = 0) {
+    return absorbed_bytes(model, scheme_of(model), layout, stage, find_engine(engine), false);
+  };
+  EXPECT_EQ(copies(v3, {.tp = 16}, "vllm@0.8.4"), 61LL * 8 * 256 * 512 * 2);
+  const std::int64_t stored =
+      weights_on_rank(v3, scheme_of(v3), {.tp = 16}, 0, find_engine("vllm@0.8.4")).bytes;
+  EXPECT_NEAR(static_cast<double>(stored + copies(v3, {.tp = 16}, "vllm@0.8.4")) / test::kGiB, 40.3173,
+              0.005);
+  EXPECT_EQ(copies(v3, {.tp = 8, .pp = 2, .stage_layers = {31, 30}}, "vllm", 1), 30LL * 16 * 256 * 512 * 2);
+  for (const char* engine : {"vllm@0.6", "sglang", "tensorrt-llm", "none"})
+    EXPECT_EQ(copies(v3, {.tp = 8}, engine), 0) << engine;
+  EXPECT_EQ(copies(load_model("kimi-k2.5"), {.tp = 8}, "vllm"), 0) << "its attention is bf16 already";
+  EXPECT_EQ(copies(load_model("llama-3.1-8b"), {.tp = 8}, "vllm"), 0);
+  // GLM-5.1-FP8 at TP8: 89.34 GiB logged by vLLM 0.19.1, of which the checkpoint's part is 88.71.
+  const ModelConfig glm = load_model("glm-5");
+  const WeightScheme fp8 = uniform_scheme(find_weight_format("fp8"));
+  const double gib = static_cast<double>(weights_on_rank(glm, fp8, {.tp = 8}, 0, find_engine("vllm")).bytes +
+                                         absorbed_bytes(glm, fp8, {.tp = 8}, 0, find_engine("vllm"), false)) /
+                     test::kGiB;
+  EXPECT_NEAR(gib, 89.34, 0.005 * 89.34);
+}
+
+TEST(PlanWeights, TheVisionTowerOfKimiK25) {
+  // Its shards hold 554.27 GiB of tensors; vLLM logged 71.16 GiB on a rank of TP8, which cuts the tower's layers too.
+  const ModelConfig kimi = load_model("kimi-k2.5");
+  ASSERT_TRUE(kimi.tower);
+  const auto gib = [&](const Layout& layout, const char* engine) {
+    return static_cast<double>(weights_on_rank(kimi, scheme_of(kimi), layout, 0, find_engine(engine)).bytes) /
+           test::kGiB;
+  };
+  const double rope = 262144.0 * 64 * 2 / test::kGiB;
+  EXPECT_NEAR(gib({}, "vllm") - rope, 554.27, 0.02);
+  EXPECT_NEAR(gib({.tp = 8}, "vllm"), 71.16, 0.05);
+  // 27 layers x (4 x 1152 x 1152 + 2 x 1152 x 4304), patches of 14 x 14 x 3, 64 x 64 positions, 4608 -> 4608 -> 7168.
+  std::int64_t params = 0;
+  for (const WeightPart& part : tower_weights(kimi)) params += part.copies * part.rows * part.cols;
+  EXPECT_EQ(params, 27LL * (4 * 1152 * 1152 + 2 * 1152 * 4304 + 9 * 1152 + 4304) +
+                        1152LL * (588 + 1 + 4096 + 4) + 4609LL * 4608 + 7168LL * 4609);
+  // It lies on the first stage alone, and no gap is left to name.
+  EXPECT_TRUE(weight_gaps(kimi).empty());
+  for (const Line& line : weights_on_rank(kimi, scheme_of(kimi), {.pp = 2}, 1, find_engine("vllm")).lines)
+    EXPECT_FALSE(line.key.starts_with("weights.other")) << line.key;
 }
 
 }  // namespace

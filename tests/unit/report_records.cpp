@@ -73,6 +73,9 @@ TEST(Record, IdentityTellsApartWhatIsMeasuredNotHowItWent) {
   b = a;
   b.num_splits = 9;
   EXPECT_NE(identity(a), identity(b));
+  b = a;
+  b.mode = "invariant";
+  EXPECT_NE(identity(a), identity(b));
 }
 
 TEST(RecordFile, ALastLineCutByACrashIsLeftOutWithAWarning) {

@@ -111,6 +111,26 @@ TEST(GpuInputs, SetsUseTheirOwnBlocksAndEachBlockOnce) {
   EXPECT_NE(inputs.unwritten_outputs().find("512 elements"), std::string::npos) << inputs.unwritten_outputs();
 }
 
+TEST(GpuInputs, SharedPrefixesAreTheSameBlocksWithinASet) {
+  MLA_NEEDS_GPU();
+  const AttentionShape shape =
+      parse_shape("decode latent h4 l64 r16 q1s9_2q1s100_1q2s97 prefix96@1+3 b16 cache:bf16");
+  run::DeviceInputs inputs(shape, 5, 2, false, device_memory(*test_gpu().device));
+  std::set<std::int32_t> used;
+  for (int set = 0; set < 2; ++set) {
+    std::vector<std::int32_t> table(static_cast<std::size_t>(4) * 7);
+    device_memory(*test_gpu().device)
+        .to_host(table.data(), inputs.args(set).cache.block_table.data, table.size() * 4);
+    for (const std::size_t b : {2, 3}) {
+      EXPECT_TRUE(std::equal(table.begin() + 7, table.begin() + 13,
+                             table.begin() + static_cast<std::ptrdiff_t>(b) * 7));
+    }
+    used.insert(table[0]);
+    used.insert(table.begin() + 7, table.end());
+  }
+  EXPECT_EQ(used.size(), 2U * (1 + 6 + 3));
+}
+
 TEST(GpuInputs, AStepWritesTheNewTokensRowsWhereTheTableSays) {
   MLA_NEEDS_GPU();
   const AttentionShape shape = parse_shape("decode head h4 l64 r16 p32 v32 2q2s100 b16");

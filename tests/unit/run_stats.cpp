@@ -231,6 +231,20 @@ TEST(WorkCount, OfOneDecodedTokenByHand) {
   EXPECT_DOUBLE_EQ(head.flops_of("expanded"), head.expanded_flops);
 }
 
+TEST(WorkCount, ASharedPrefixIsReadOnceAndComputedForEach) {
+  mla::AttentionShape shape;
+  shape.dims.num_heads = 16;
+  shape.batch = {{1, 1000}, {1, 1100}, {2, 70}, {1, 1024}};
+  const Work apart = count_work(shape);
+  shape.shared = {{960, 0, 2}, {960, 3, 1}};
+  const Work shared = count_work(shape);
+  EXPECT_EQ(apart.rows, 1000 + 1100 + 70 + 1024);
+  EXPECT_EQ(shared.rows, apart.rows - 960) << "once for the second member; a group of one saves nothing";
+  EXPECT_EQ(shared.pairs, apart.pairs);
+  EXPECT_DOUBLE_EQ(shared.absorbed_flops, apart.absorbed_flops);
+  EXPECT_DOUBLE_EQ(shared.bytes, apart.bytes - 960 * 1152);
+}
+
 TEST(WorkCount, AnIndexReplacesTheMask) {
   mla::AttentionShape shape;
   shape.batch = {{2, 100}, {1, 10}};

@@ -246,4 +246,36 @@ TEST_F(Safetensors, EveryTruncationOfAGoldenFileIsAnError) {
   EXPECT_THROW(static_cast<void>(open_bytes(whole + "x")), mla::Error);
 }
 
+// What a checkpoint stores beside what is computed with: its bytes are counted, its values are not read.
+TEST_F(Safetensors, TypesThatNothingReads) {
+  const SafetensorsFile file = open_header(
+      R"({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]},
+          "packed": {"dtype": "F4", "shape": [3, 6], "data_offsets": [8, 17]},
+          "six": {"dtype": "F6_E2M3", "shape": [4], "data_offsets": [17, 20]},
+          "flags": {"dtype": "BOOL", "shape": [5], "data_offsets": [20, 25]},
+          "bytes": {"dtype": "I8", "shape": [], "data_offsets": [25, 26]},
+          "shorts": {"dtype": "U16", "shape": [2, 0], "data_offsets": [26, 26]},
+          "eights": {"dtype": "F8_E5M2", "shape": [2], "data_offsets": [26, 28]},
+          "pairs": {"dtype": "C64", "shape": [1], "data_offsets": [32, 40]},
+          "pad": {"dtype": "F8_E4M3FNUZ", "shape": [4], "data_offsets": [28, 32]}})",
+      40);
+  EXPECT_EQ(file.tensors().size(), 1U);
+  ASSERT_EQ(file.unread().size(), 8U);
+  EXPECT_EQ(file.unread().at("packed").bytes, 9);
+  EXPECT_EQ(file.unread().at("packed").shape, (std::vector<std::int64_t>{3, 6}));
+  EXPECT_EQ(file.unread().at("six").bytes, 3);
+  EXPECT_EQ(file.unread().at("shorts").bytes, 0);
+  EXPECT_EQ(file.find("packed"), nullptr);
+  expect_error([&] { return file.at("packed"); }, ErrorCode::kInvalidArgument, {"'packed' is stored as F4"});
+  // They are held to their sizes like all others.
+  const auto one = [](const char* dtype, const char* shape, const char* offsets) {
+    return std::string(R"({"x": {"dtype": ")") + dtype + "\", \"shape\": " + shape +
+           ", \"data_offsets\": " + offsets + "}}";
+  };
+  refused(one("F4", "[3]", "[0, 2]"), 2, {"12 bits", "no whole bytes"});
+  refused(one("F4", "[4]", "[0, 4]"), 4, {"needs 2 bytes", "hold 4"});
+  refused(one("I16", "[4]", "[0, 4]"), 4, {"needs 8 bytes"});
+  refused(one("F4", "[281474976710656, 281474976710656]", "[0, 4]"), 4, {"more than 2^63"});
+}
+
 }  // namespace

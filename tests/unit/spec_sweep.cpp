@@ -61,6 +61,61 @@ TEST(SweepExpansion, WhatMeansTheSameIsMeasuredOnce) {
   EXPECT_EQ(distinct.size(), 4U);
 }
 
+TEST(SweepExpansion, SharedPrefixesAndHowTheyAreRead) {
+  const auto points = [](std::initializer_list<std::pair<std::string_view, std::string_view>> changes) {
+    return resolve(with(with(small_spec(), {{"backend", "a"}}), changes), kBackends).points;
+  };
+  const auto shared =
+      points({{"requests", "3"}, {"kv", "256"}, {"shared_prefix", "0,128"}, {"prefix_reads", "once,each"}});
+  ASSERT_EQ(shared.size(), 3U) << "without a prefix there is nothing to read once or for each";
+  EXPECT_TRUE(shared[0].shape.shared.empty());
+  EXPECT_EQ(shared[1].shape.shared, (std::vector<mla::SharedPrefix>{{128, 0, 3}}));
+  EXPECT_EQ(shared[1].shape, shared[2].shape);
+  EXPECT_EQ(shared[0].options.prefix_reads, mla::PrefixReads::kAuto);
+  EXPECT_EQ(shared[1].options.prefix_reads, mla::PrefixReads::kOnce);
+  EXPECT_EQ(shared[2].options.prefix_reads, mla::PrefixReads::kEach);
+  EXPECT_NE(command_for(shared[1], {}).find(" --prefix-reads once"), std::string::npos);
+  EXPECT_NE(command_for(shared[2], {}).find("prefix128 "), std::string::npos);
+  EXPECT_NE(command_for(shared[2], {}).find(" --prefix-reads each"), std::string::npos);
+  const auto invariant = points({{"kv", "256"}, {"invariant", "no,yes"}});
+  ASSERT_EQ(invariant.size(), 2U);
+  EXPECT_FALSE(invariant[0].options.batch_invariant);
+  EXPECT_TRUE(invariant[1].options.batch_invariant);
+  EXPECT_NE(command_for(invariant[1], {}).find(" --invariant yes"), std::string::npos);
+  expect_error(
+      [&] {
+        return points({{"kv", "256"}, {"shared_prefix", "100"}});
+      },
+      ErrorCode::kInvalidArgument, {"shared[0].tokens is 100", "block size"});
+  expect_error(
+      [&] {
+        return points({{"kv", "256"}, {"invariant", "maybe"}});
+      },
+      ErrorCode::kInvalidArgument, {"invariant", "'maybe'"});
+}
+
+TEST(SweepModes, ReadBackAsTheyAreWritten) {
+  for (const bool invariant : {false, true}) {
+    for (const auto reads : {mla::PrefixReads::kAuto, mla::PrefixReads::kOnce, mla::PrefixReads::kEach}) {
+      const mla::PlanOptions options{.batch_invariant = invariant, .prefix_reads = reads};
+      mla::PlanOptions back;
+      read_mode(mode_text(options), back);
+      EXPECT_EQ(back.batch_invariant, invariant);
+      EXPECT_EQ(back.prefix_reads, reads);
+    }
+  }
+  EXPECT_EQ(mode_text({}), "");
+  EXPECT_EQ(mode_text({.batch_invariant = true, .prefix_reads = mla::PrefixReads::kEach}),
+            "invariant prefix-each");
+  expect_error(
+      [] {
+        mla::PlanOptions options;
+        read_mode("invariant once", options);
+        return 0;
+      },
+      ErrorCode::kParse, {"mode 'once' is unknown"});
+}
+
 TEST(SweepExpansion, RandomOrderIsThatOfTheSeed) {
   SweepSpec spec = with(small_spec(), {{"kv", "64..2k:64"}});
   const std::vector<std::string> given = texts(resolve(spec, kBackends));

@@ -58,6 +58,37 @@ TEST(Problem, ReadsBackThroughTheBlockTableWhatTheReferenceSees) {
   }
 }
 
+TEST(Problem, SharedPrefixesAreTheSameBlocksAndKeys) {
+  for (const CacheFormat format : all_cache_formats()) {
+    Case c = parse_case(
+        "decode latent h2 l128 r8 p16 v24 q1s5_q1s35_q3s34_q1s32_q1s0_q1s20_q1s50 causal prefix32@1+3_16@5+2 "
+        "b16 "
+        "q:bf16 out:bf16 cache:bf16");
+    c.shape.cache = format;
+    const Problem problem(c);
+    const std::vector<double> table = load(problem.block_table());
+    const auto columns = static_cast<std::size_t>(problem.block_table().extent[1]);
+    const auto entry = [&](std::size_t request, std::size_t column) {
+      return table[request * columns + column];
+    };
+    std::set<double> distinct;
+    for (const auto& [request, blocks] :
+         std::vector<std::pair<std::size_t, std::size_t>>{{0, 1}, {1, 3}, {2, 3}, {3, 2}, {5, 2}, {6, 4}}) {
+      for (std::size_t i = 0; i < blocks; ++i) distinct.insert(entry(request, i));
+    }
+    EXPECT_EQ(distinct.size(), 15U - 2 - 2 - 1) << "two members borrow two blocks each, one borrows one";
+    for (const std::size_t member : {2, 3}) {
+      for (const std::size_t column : {0, 1}) EXPECT_EQ(entry(member, column), entry(1, column));
+    }
+    EXPECT_EQ(entry(6, 0), entry(5, 0));
+    EXPECT_NE(entry(2, 2), entry(1, 2));
+    Stage stage(problem, host_memory());
+    EXPECT_EQ(reference::gather_latent(stage.args().cache, c.shape.dims, problem.seq_lens()),
+              problem.values().latent)
+        << name_of(format);
+  }
+}
+
 TEST(Problem, PermutedBlocksAreDistinctAndLeaveSomeUnused) {
   const Problem problem(base_case());
   const std::vector<double> table = load(problem.block_table());

@@ -91,6 +91,21 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
+TEST(Shrink, SharedPrefixesStayAsLongAsTheyFit) {
+  const Case c = parse_case(
+      "decode latent h2 l64 r16 p16 v16 q1s5_2q1s40_q1s50 causal prefix32@1+3 b16 q:f32 out:f32 cache:f32");
+  std::set<std::string> texts;
+  for (const Case& simpler : simpler_cases(c)) {
+    EXPECT_NO_THROW(validate(simpler)) << to_text(simpler);
+    texts.insert(format_batch(simpler.shape.batch) + (simpler.shape.shared.empty() ? "" : " shared") +
+                 (simpler.shape.shared.empty() ? "" : std::to_string(simpler.shape.shared[0].tokens)));
+  }
+  for (const char* wanted : {"q1s5_2q1s40_q1s50", "q1s5_2q1s40_q1s50 shared16", "2q1s40_q1s50 shared32",
+                             "q1s5_2q1s40 shared32", "q1s50 shared32", "q1s5"}) {
+    EXPECT_TRUE(texts.contains(wanted)) << wanted;
+  }
+}
+
 TEST(Shrink, KeepsTheKindOfFailure) {
   // Fails by an error with three heads or more and by NaN below: a smaller case that fails otherwise is
   // another fault.

@@ -26,6 +26,9 @@ struct Support {
   [[nodiscard]] static Support no(std::string reason) { return {false, std::move(reason)}; }
 };
 
+/// What a backend answers that reads the keys of each request for itself: no to a shape with shared prefixes.
+[[nodiscard]] MLA_EXPORT Support without_shared_prefix(const AttentionShape& shape);
+
 /// cudaStream_t (or another runtime's queue) without its header; null is the default stream. CPU backends
 /// ignore it.
 struct Stream {
@@ -58,6 +61,13 @@ struct BackendInfo {
   bool oracle = false;                  ///< made to check the others and not to be fast: chosen last
 };
 
+/// How the shared prefixes of a shape are read (backends that serve such shapes; others have nothing to choose).
+enum class PrefixReads : std::uint8_t {
+  kAuto,  ///< once where the backend expects that to be faster
+  kOnce,  ///< with the queries of all members together
+  kEach,  ///< for each request, as if the plan knew of none
+};
+
 /// Choices a caller may force; 0 or empty means the backend decides.
 struct PlanOptions {
   std::int32_t num_splits = 0;  ///< parts the keys of a request are cut into
@@ -66,11 +76,14 @@ struct PlanOptions {
   /// batch_invariant (they ignore it) or batch_invariant_option (there plan() throws kUnsupported where it
   /// cannot).
   bool batch_invariant = false;
+  PrefixReads prefix_reads = PrefixReads::kAuto;
 };
 
 /// Everything that depends on the batch's sizes, made once a step and reused by every layer. The shape's
 /// lengths are upper bounds: run() reads the true lengths from its arguments, so a captured graph may be
-/// replayed with others.
+/// replayed with others. With shared prefixes (AttentionShape::shared) too: a member whose true length leaves one of
+/// its queries less than the prefix, or whose block table begins with other blocks than the group's, is computed
+/// by itself. So a plan made for a group is right for any lengths and tables, and fast where the group is one.
 class MLA_EXPORT Plan {
  public:
   Plan() = default;

@@ -151,13 +151,20 @@ struct EngineRules {
   TokenCount token_count = TokenCount::kBlocks;
   MlaStorage mla_storage = MlaStorage::kLatent;
   std::span<const ExpandedClass> expanded{};  ///< classes for which that is kExpanded
+  std::string_view no_latent{};  ///< why mla_storage is kExpanded, where it is so for every class
+  int expanded_width =
+      0;  ///< kExpanded: elements that K and V of a head are padded to; 0: as wide as they are
+  bool weights_by_free_memory = false;  ///< logs as weights what loading took of the GPU's free memory
+  bool absorbed_copies = false;         ///< a quantised kv_b is kept in 16 bits too, for absorbed decoding
   WindowRule window = WindowRule::kExact;
   Budget budget = Budget::kShareOfTotal;
   double utilization = 0.9;            ///< the engine's default share
   bool runtime_outside_share = false;  ///< activations and graphs live in the rest of the memory (SGLang)
   int block = 16, mla_block = 64;      ///< default tokens a block, ordinary and MLA models
   int block_step = 1;                  ///< block sizes that are no multiple of it are refused
-  int sparse_block = 0;                ///< the only block size top-k sparse MLA kernels take; 0: any
+  std::span<const int>
+      asked_blocks{};    ///< sizes that a user may ask for, whatever block_step says; empty: any
+  int sparse_block = 0;  ///< the only block size top-k sparse MLA kernels take; 0: any
   int block_alignment = 16,
       mla_block_alignment = 64;      ///< steps in which blocks grow to hold a recurrent state
   int reserved_blocks = 0;           ///< counted in the pool, never usable (vLLM's null block)
@@ -179,6 +186,7 @@ struct EngineRules {
   bool replicas = true;       ///< dp inside one engine
   bool expert_ranks = true;   ///< ep
   bool context_ranks = true;  ///< dcp
+  bool sparse_models = true;  ///< runs models with a top-k indexer
   bool gguf = false;          ///< weights come from GGUF files, in ggml's formats
   RuntimeRule runtime = RuntimeRule::kPrefillStep;
   bool off_gpu = false;         ///< its cache lies in host memory or on disk: no GPU's memory is its budget
@@ -201,8 +209,8 @@ MLA_EXPORT void validate(const KvFormat& format, const ModelConfig& model, const
 /// What an engine keeps for this model's MLA layers.
 struct StoredMla {
   MlaStorage storage = MlaStorage::kLatent;
-  int head_dim_v = 0;      ///< kExpanded: as cached
-  std::string_view why{};  ///< of an ExpandedClass; else empty
+  int head_dim_k = 0, head_dim_v = 0;  ///< kExpanded: as cached
+  std::string_view why{};              ///< of an ExpandedClass or EngineRules::no_latent; else empty
 };
 /// Throws kInvalidArgument for a model without MLA widths.
 [[nodiscard]] MLA_EXPORT StoredMla stored_mla(const ModelConfig& model, const EngineRules& engine);
@@ -349,7 +357,7 @@ struct WeightPlan {
 [[nodiscard]] MLA_EXPORT WeightPlan weights_on_rank(const ModelConfig& model, const WeightScheme& scheme,
                                                     const Layout& layout, int stage,
                                                     const EngineRules& engine, bool with_mtp = false);
-/// Parameters of the whole model.
+/// Parameters of the language model.
 [[nodiscard]] MLA_EXPORT std::int64_t parameter_count(const ModelConfig& model, bool with_mtp = false);
 
 // ---- pools of blocks --------------------------------------------------------------------------------------
@@ -400,9 +408,16 @@ struct WeightScale {
   std::string source{};  ///< the file
 };
 
+/// What decides whether a GPU has kernels for a format.
+struct GpuTraits {
+  std::string vendor{}, architecture{};  ///< as in a Device; empty: not known, and nothing is said of it
+  bool fp8 = false, fp4 = false;         ///< its matrix units multiply e4m3, e2m1
+};
+
 struct PlanRequest {
   std::string gpu_name{};
   std::int64_t gpu_memory_bytes = 0;
+  GpuTraits gpu{};
   Layout layout;
   EngineRules engine;
   KvFormat cache;
@@ -417,6 +432,8 @@ struct PlanRequest {
   std::optional<double> utilization;
   RuntimeMemory runtime;
   std::int64_t max_batched_tokens = 8192;
+  int prefill_chunks =
+      1;  ///< steps of so many tokens that vLLM's window layers hold: 2 where it schedules ahead
   std::int64_t max_sequences = 256;
   bool with_mtp = false;
   int speculative_tokens = 0;  ///< drafted at a time; 0: one if prediction layers are cached, else none

@@ -42,7 +42,8 @@ class MLA_EXPORT DeviceTimer {
   /// empty) runs on the host once all is enqueued, while the device works. Waits for the end.
   [[nodiscard]] virtual double seconds(const std::function<void()>& enqueue,
                                        const std::function<void()>& meanwhile = {}) = 0;
-  /// The same for `replays` replays; `work` comes from this timer.
+  /// The same for `replays` replays; `work` comes from this timer. The device begins once all of them are enqueued
+  /// (or after some 10 ms), so that it never waits for the host.
   [[nodiscard]] virtual double seconds(CapturedWork& work, int replays,
                                        const std::function<void()>& meanwhile = {}) = 0;
   /// "0000:3b:00.0": how other tools (NVML) name the device.

@@ -114,6 +114,15 @@ struct LayerFfn {
 /// Norms on q and k after their projection (not MLA's latent norms, which every MLA layer has).
 enum class QkNorm : std::uint8_t { kNone, kPerHead, kPerLayer };
 
+/// A vision tower whose weights follow from its config: transformer layers over patches (MoonViT), and a projector
+/// that joins `merged_patches` patches and maps them to the language model's width.
+struct TowerConfig {
+  int layers = 0, hidden_size = 0, intermediate_size = 0;
+  int patch = 0;           ///< side, in pixels of 3 channels
+  int positions = 0;       ///< learned position embeddings
+  int merged_patches = 1;  ///< patches that become one token
+};
+
 /// What `quantization_config` (or hf_quant_config.json) says about the stored weights.
 struct QuantizationConfig {
   std::string method;  ///< as written: "fp8", "awq", "compressed-tensors", "modelopt", "mxfp4", ...
@@ -184,7 +193,8 @@ struct ModelConfig {
   std::string
       rope_type;  ///< "default", "yarn", "llama3", "linear", ... ; only yarn is in `rope` beyond theta
   double partial_rotary_factor = 1.0;
-  bool multimodal = false;  ///< the text part of a model that also has a vision or audio tower (not counted)
+  bool multimodal = false;           ///< the text part of a model that also has a vision or audio tower
+  std::optional<TowerConfig> tower;  ///< of those whose weights can be counted
   std::optional<QuantizationConfig> quantization_config;
   std::string torch_dtype;   ///< as the file says, or empty
   std::string quantization;  ///< "fp8 128x128", "awq int4 g128", ... or empty

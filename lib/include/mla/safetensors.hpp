@@ -32,8 +32,15 @@ struct SafeTensor {
   [[nodiscard]] MLA_EXPORT std::vector<double> to_double() const;
 };
 
+/// A tensor of a type that the format knows and nothing here computes with: "BOOL", "I8", "F4", "F8_E5M2", ...
+struct UnreadTensor {
+  std::string stored_dtype;
+  std::vector<std::int64_t> shape;
+  std::int64_t bytes = 0;
+};
+
 /// A read-only, memory-mapped safetensors file. The whole header is validated before anything is returned:
-/// length prefix within the file, JSON object, known dtype, shape x size = offsets, no overlap, no gap,
+/// length prefix within the file, JSON object, a dtype of the format, shape x size = offsets, no overlap, no gap,
 /// nothing past the end; every malformed file is an Error naming file, tensor and value.
 class MLA_EXPORT SafetensorsFile {
  public:
@@ -42,8 +49,10 @@ class MLA_EXPORT SafetensorsFile {
   SafetensorsFile& operator=(SafetensorsFile&&) noexcept;
   ~SafetensorsFile();
   [[nodiscard]] const std::map<std::string, SafeTensor, std::less<>>& tensors() const noexcept;
+  /// Those that tensors() leaves out; at() and find() do not give them.
+  [[nodiscard]] const std::map<std::string, UnreadTensor, std::less<>>& unread() const noexcept;
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const noexcept;
-  /// Throws kInvalidArgument with a did-you-mean hint if there is none of that name.
+  /// Throws kInvalidArgument, with a did-you-mean hint if there is none of that name.
   [[nodiscard]] const SafeTensor& at(std::string_view name) const;
   /// Null if absent.
   [[nodiscard]] const SafeTensor* find(std::string_view name) const;

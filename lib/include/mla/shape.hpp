@@ -40,6 +40,15 @@ struct Mask {
   }
 };
 
+/// Requests first .. first + count - 1 of a batch whose first `tokens` keys are the same: their block tables begin
+/// with the same blocks (a system prompt, samples of one prompt). A backend that knows may read them once.
+struct SharedPrefix {
+  std::int32_t tokens = 0;  ///< a multiple of the block size
+  std::int32_t first = 0;   ///< request
+  std::int32_t count = 1;
+  friend bool operator==(const SharedPrefix&, const SharedPrefix&) = default;
+};
+
 enum class Phase : std::uint8_t { kDecode, kPrefill };
 
 /// In which space the attention's query and output live.
@@ -54,6 +63,7 @@ struct AttentionShape {
   QuerySpace space = QuerySpace::kLatent;
   MlaDims dims{};
   std::vector<Request> batch{};
+  std::vector<SharedPrefix> shared{};  ///< in the order of their requests, none in two of them
   Mask mask;
   std::int32_t topk = 0;  ///< > 0: an explicit index of topk key positions per query replaces the mask
   std::int32_t block_size = 64;
@@ -71,7 +81,9 @@ struct AttentionShape {
 
 /// The canonical one-line text, the key of every record, e.g.
 /// "decode latent h128 l512 r64 p128 v128 32q1s4k causal b64 q:bf16 out:bf16 cache:bf16"; window as "w4096",
-/// sink as "sink4", index as "topk2048", full attention as "full".
+/// sink as "sink4", index as "topk2048", full attention as "full"; shared prefixes as "prefix8k" where all requests
+/// have one, else "prefix8k@0+4_1k@6+2": 8192 tokens of the four requests from the first on, 1024 of two from the
+/// seventh on.
 [[nodiscard]] MLA_EXPORT std::string to_text(const AttentionShape& shape);
 
 /// Inverse of to_text; words may come in any order and may be left out (defaults above; without a batch word
@@ -81,7 +93,9 @@ struct AttentionShape {
 
 /// Throws kInvalidArgument naming the field: empty batch, negative lengths, 0 < kv_len < q_len under a causal
 /// mask (kv_len 0 is an empty request, as a padded CUDA graph has them), block_size < 1, window < 1, window
-/// without causal, sink < 0 or without window, topk < 0, dims as validate(MlaDims).
+/// without causal, sink < 0 or without window, topk < 0, dims as validate(MlaDims); a shared prefix that is no multiple
+/// of block_size, longer than what all queries of a member see (its kv_len, less q_len - 1 under a causal mask), of
+/// requests that are not there or belong to another, or beside topk.
 MLA_EXPORT void validate(const AttentionShape& shape);
 
 /// vLLM's batch grammar: groups joined by '_'; a group is [count][q LEN][s LEN], lengths with suffix k (1024)

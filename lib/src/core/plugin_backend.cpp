@@ -166,6 +166,7 @@ RoundingProfile PluginBackend::rounding(const AttentionShape&) const {
 }
 
 Support PluginBackend::supports(const AttentionShape& shape, const Device& device) const {
+  if (Support separate = without_shared_prefix(shape); !separate) return separate;  // nor has mla_shape_v1
   const CShape c(shape);
   const mla_device_v1 where = c_device(device);
   std::array<char, 512> why{};

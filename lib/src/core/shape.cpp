@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/count.hpp"
+#include "core/shared_prefix.hpp"
 #include "core/text.hpp"
 #include "mla/error.hpp"
 
@@ -48,6 +49,7 @@ void check_all_but_emptiness(const AttentionShape& shape) {
   check_mask(shape.mask);
   if (shape.topk < 0) refuse(fmt::format("topk is {}, but must be >= 0 (0: no index)", shape.topk));
   if (shape.block_size < 1) refuse(fmt::format("block_size is {}, but must be >= 1", shape.block_size));
+  validate_shared(shape);
 }
 
 /// Words that are a fixed text each, and what they set.
@@ -105,6 +107,7 @@ const Entry* find(const Entry (&table)[N], std::string_view word) {
   for (const Flag& flag : kFlags) known.emplace_back(flag.word);
   for (const Number& number : kNumbers) known.push_back(fmt::format("{}N", number.word));
   for (const Type& type : kTypes) known.push_back(fmt::format("{}TYPE", type.word));
+  known.emplace_back("prefixN");
   known.emplace_back("a batch such as 32q1s4k");
   throw Error(ErrorCode::kParse, fmt::format("{} is not a word of a shape", text::quoted(word)),
               text::suggestion(word, known));
@@ -133,6 +136,10 @@ std::string_view apply_word(AttentionShape& shape, std::string_view word) {
     shape.batch = parse_batch(word);
     return "batch";
   }
+  if (name == kSharedWord) {
+    shape.shared = parse_shared(word);
+    return kSharedWord;
+  }
   const Number* number = find(kNumbers, name);
   if (number == nullptr) refuse_word(word);
   const std::string what = fmt::format("{}: the number after {}", text::quoted(word), name);
@@ -155,6 +162,7 @@ std::string to_text(const AttentionShape& shape) {
   if (shape.mask.window) out += fmt::format(" w{}", *shape.mask.window);
   if (shape.mask.sink != 0) out += fmt::format(" sink{}", shape.mask.sink);
   if (shape.topk != 0) out += fmt::format(" topk{}", shape.topk);
+  if (!shape.shared.empty()) out += ' ' + format_shared(shape);
   return out + fmt::format(" b{} q:{} out:{} cache:{}", shape.block_size, name_of(shape.q_dtype),
                            name_of(shape.out_dtype), name_of(shape.cache));
 }
@@ -177,6 +185,7 @@ AttentionShape parse_shape(std::string_view text) {
     }
     seen.push_back(kind);
   }
+  resolve_shared(shape);
   check_all_but_emptiness(shape);
   return shape;
 }

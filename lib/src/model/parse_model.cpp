@@ -69,6 +69,7 @@ void read_config(const Fields& outer, ModelConfig& model) {
   read_traits(reading);
   read_rope(reading);
   read_quantization(reading);
+  read_tower(reading);
 }
 
 }  // namespace

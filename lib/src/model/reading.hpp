@@ -55,6 +55,7 @@ void read_ffn(Reading& reading);     ///< ModelConfig::ffn
 void read_traits(Reading& reading);  ///< what follows from the model_type: norms, gates, biases
 void read_rope(Reading& reading);
 void read_quantization(Reading& reading);
+void read_tower(Reading& reading);  ///< ModelConfig::tower, where its form is known
 /// hf_quant_config.json, which older modelopt checkpoints keep beside a config.json without quantisation.
 void read_quantization_file(std::string_view json_text, std::string_view origin, ModelConfig& model);
 

@@ -15,14 +15,38 @@ namespace {
 
 struct StoredType {
   std::string_view name;
-  DType dtype;
+  int bits;
+  std::optional<DType> dtype;  // none: its bytes are counted and left alone
 };
 
 constexpr StoredType kStoredTypes[] = {
-    {"F64", DType::kF64},   {"F32", DType::kF32},      {"F16", DType::kF16},
-    {"BF16", DType::kBF16}, {"F8_E4M3", DType::kE4M3}, {"F8_E8M0", DType::kE8M0},
-    {"I64", DType::kI64},   {"I32", DType::kI32},      {"U8", DType::kU8},
+    {"F64", 64, DType::kF64},
+    {"F32", 32, DType::kF32},
+    {"F16", 16, DType::kF16},
+    {"BF16", 16, DType::kBF16},
+    {"F8_E4M3", 8, DType::kE4M3},
+    {"F8_E8M0", 8, DType::kE8M0},
+    {"I64", 64, DType::kI64},
+    {"I32", 32, DType::kI32},
+    {"U8", 8, DType::kU8},
+    {"BOOL", 8, {}},
+    {"I8", 8, {}},
+    {"I16", 16, {}},
+    {"U16", 16, {}},
+    {"U32", 32, {}},
+    {"U64", 64, {}},
+    {"C64", 64, {}},
+    {"F8_E5M2", 8, {}},
+    {"F8_E4M3FNUZ", 8, {}},
+    {"F8_E5M2FNUZ", 8, {}},
+    {"F6_E2M3", 6, {}},
+    {"F6_E3M2", 6, {}},
+    {"F4", 4, {}},
 };
+
+int bits_of(std::string_view stored) {
+  return std::ranges::find(kStoredTypes, stored, &StoredType::name)->bits;
+}
 
 constexpr std::int64_t kMaxExtent = std::int64_t{1} << 48;
 constexpr std::size_t kMaxDims = 32;
@@ -137,9 +161,19 @@ class HeaderReader {
   }
 
   void check_size(const HeaderEntry& entry) const {
-    auto bytes = static_cast<std::int64_t>(size_of(entry.dtype));
+    const int bits = bits_of(entry.stored_dtype);
+    const bool whole_bytes = bits % 8 == 0;
+    const std::int64_t element = whole_bytes ? bits / 8 : 1;
+    std::int64_t bytes = whole_bytes ? element : bits;
     bool overflow = false;
     for (const std::int64_t extent : entry.shape) overflow |= __builtin_mul_overflow(bytes, extent, &bytes);
+    if (!whole_bytes && !overflow) {
+      if (bytes % 8 != 0) {
+        fail(entry.name, fmt::format("of {} [{}] has {} bits, which are no whole bytes", entry.stored_dtype,
+                                     fmt::join(entry.shape, ", "), bytes));
+      }
+      bytes /= 8;
+    }
     // An overflow on the way to a zero extent is still a shape that no tensor has.
     if (overflow || bytes != entry.end - entry.begin) {
       fail(entry.name,
@@ -147,9 +181,9 @@ class HeaderReader {
                        fmt::join(entry.shape, ", "), overflow ? "more than 2^63" : fmt::format("{}", bytes),
                        entry.end - entry.begin));
     }
-    if (entry.begin % static_cast<std::int64_t>(size_of(entry.dtype)) != 0 && bytes > 0) {
+    if (entry.begin % element != 0 && bytes > 0) {
       fail(entry.name, fmt::format("begins at byte {}, which is no multiple of the {} bytes of {}",
-                                   entry.begin, size_of(entry.dtype), entry.stored_dtype));
+                                   entry.begin, element, entry.stored_dtype));
     }
   }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,7 +16,7 @@ namespace mla {
 struct HeaderEntry {
   std::string name;
   std::string stored_dtype;
-  DType dtype = DType::kF32;
+  std::optional<DType> dtype;  ///< none: a type of the format that nothing here computes with
   std::vector<std::int64_t> shape;
   std::int64_t begin = 0, end = 0;
 };

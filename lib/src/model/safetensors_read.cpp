@@ -50,9 +50,15 @@ struct SafetensorsFile::Impl {
         parse_safetensors_header(json_text, static_cast<std::int64_t>(data.size()), origin);
     metadata = std::move(header.metadata);
     for (HeaderEntry& entry : header.entries) {
+      if (!entry.dtype) {
+        unread.emplace(std::move(entry.name), UnreadTensor{.stored_dtype = std::move(entry.stored_dtype),
+                                                           .shape = std::move(entry.shape),
+                                                           .bytes = entry.end - entry.begin});
+        continue;
+      }
       SafeTensor tensor;
       tensor.name = entry.name;
-      tensor.dtype = entry.dtype;
+      tensor.dtype = *entry.dtype;
       tensor.stored_dtype = std::move(entry.stored_dtype);
       tensor.shape = std::move(entry.shape);
       tensor.bytes = data.subspan(static_cast<std::size_t>(entry.begin),
@@ -64,6 +70,7 @@ struct SafetensorsFile::Impl {
   MappedFile file;
   std::string origin;
   std::map<std::string, SafeTensor, std::less<>> tensors;
+  std::map<std::string, UnreadTensor, std::less<>> unread;
   std::map<std::string, std::string> metadata;
 };
 
@@ -79,6 +86,9 @@ SafetensorsFile SafetensorsFile::open(const std::filesystem::path& path) {
 const std::map<std::string, SafeTensor, std::less<>>& SafetensorsFile::tensors() const noexcept {
   return impl_->tensors;
 }
+const std::map<std::string, UnreadTensor, std::less<>>& SafetensorsFile::unread() const noexcept {
+  return impl_->unread;
+}
 const std::map<std::string, std::string>& SafetensorsFile::metadata() const noexcept {
   return impl_->metadata;
 }
@@ -90,6 +100,11 @@ const SafeTensor* SafetensorsFile::find(std::string_view name) const {
 
 const SafeTensor& SafetensorsFile::at(std::string_view name) const {
   if (const SafeTensor* tensor = find(name)) return *tensor;
+  if (const auto other = impl_->unread.find(name); other != impl_->unread.end()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}: tensor {} is stored as {}, which is not read here", impl_->origin,
+                            text::quoted(name), other->second.stored_dtype));
+  }
   std::vector<std::string> names;
   for (const auto& [known, tensor] : impl_->tensors) names.push_back(known);
   const std::string near = text::nearest(name, names);

@@ -147,6 +147,8 @@ RoundingProfile PeerBackend::rounding(const AttentionShape& shape) const {
 }
 
 Support PeerBackend::supports(const AttentionShape& shape, const Device& /*device*/) const {
+  if (Support separate = without_shared_prefix(shape); !separate)
+    return separate;  // the protocol has no word for it
   return ask(shape, 0).shape.support;
 }
 

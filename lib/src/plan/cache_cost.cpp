@@ -50,7 +50,7 @@ std::string_view title_of(const CachePart& part) {
     case PartKind::kEntries:
       return part.window > 0 ? "entries of a window" : "compressed entries";
     case PartKind::kState:
-      return "recurrent state";
+      return part.tokens_per_entry > 1 ? "compressor state" : "recurrent state";
   }
   return "cache";
 }

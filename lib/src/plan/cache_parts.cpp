@@ -112,7 +112,7 @@ void add_mla(std::vector<CachePart>& parts, const ModelConfig& model, const Laye
   const MlaDims& dims = *model.mla;
   if (stored.storage == MlaStorage::kExpanded) {
     parts.push_back(
-        head_part(model, format, std::max(1, dims.num_heads / tp), dims.head_width(), stored.head_dim_v));
+        head_part(model, format, std::max(1, dims.num_heads / tp), stored.head_dim_k, stored.head_dim_v));
   } else {
     parts.push_back(latent_row(model, format));
     if (stored.storage == MlaStorage::kLatentAndValue) {
@@ -128,10 +128,44 @@ void add_mla(std::vector<CachePart>& parts, const ModelConfig& model, const Laye
   }
 }
 
+/// DeepSeek-V4 in llama.cpp: entries and index keys of the cache's own type, in cells padded by 256; the
+/// compressors' states are whole rings (llama-kv-cache-dsv4.cpp).
+void add_compressed_cells(std::vector<CachePart>& parts, const ModelConfig& model, const LayerCache& layer,
+                          const KvFormat& format) {
+  constexpr int kCellPadding = 256;
+  constexpr int kDenseRatio = 4;
+  const int width = model.compressed->head_dim;
+  const int ratio = layer.compress_ratio;
+  const std::int64_t entry = element_bytes(format.k, width, "an entry");
+  const std::string text = fmt::format("{} x {}", width, element_text(format.k));
+  if (layer.window > 0)
+    parts.push_back({.kind = PartKind::kEntries, .k_bytes = entry, .window = layer.window, .formula = text});
+  if (ratio == 0) return;
+  parts.push_back({.kind = PartKind::kEntries,
+                   .k_bytes = entry,
+                   .tokens_per_entry = ratio,
+                   .block = kCellPadding * ratio,
+                   .formula = fmt::format("{} / {} tokens", text, ratio)});
+  if (layer.indexer) {
+    parts.push_back(index_part(model, format, IndexKeys::kElements, ratio));
+    parts.back().block = kCellPadding * ratio;
+  }
+  const int copies = ratio == kDenseRatio ? 2 : 1;
+  const auto add_state = [&](int state_width) {
+    parts.push_back({.kind = PartKind::kState,
+                     .k_bytes = std::int64_t{2} * 4 * copies * state_width * copies * ratio,
+                     .tokens_per_entry = ratio,
+                     .formula = fmt::format("2 x {} x {} x 4 B of compressor state x {} tokens", copies,
+                                            state_width, copies * ratio)});
+  };
+  add_state(width);
+  if (layer.indexer) add_state(model.indexer ? model.indexer->head_dim : kIndexKeyWidth);
+}
+
 /// DeepSeek-V4: a window of plain entries, compressed entries, index keys, the compressor's running state.
 /// Widths and page sizes as vllm#54703 logs them.
 void add_compressed(std::vector<CachePart>& parts, const ModelConfig& model, const LayerCache& layer,
-                    const KvFormat& format) {
+                    const KvFormat& format, const EngineRules& engine) {
   constexpr int kAlignment = 576;
   constexpr int kMainBlock = 256;
   constexpr int kWindowBlock = 64;
@@ -147,6 +181,8 @@ void add_compressed(std::vector<CachePart>& parts, const ModelConfig& model, con
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} has entries of width {} with {} of it rotary", model.name, width, rope));
   }
+  if (engine.pools == PoolKind::kCells && format.scale_bytes_per_head == 0)
+    return add_compressed_cells(parts, model, layer, format);
   if (format.k.elements != 1 || format.scale_bytes_per_head != 0)
     no_layout(format, model, "its compressed entries are fp8 with a bf16 rope, or bf16");
   const bool fp8 = format.k.elements == 1 && format.k.bytes == 1;
@@ -215,7 +251,7 @@ std::vector<CachePart> cache_parts(const ModelConfig& model, const LayerCache& l
       break;
     }
     case AttentionKind::kCompressed:
-      add_compressed(parts, model, layer, format);
+      add_compressed(parts, model, layer, format, engine);
       break;
     case AttentionKind::kRecurrent:
       parts.push_back({.kind = PartKind::kState,

@@ -10,6 +10,7 @@
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/case_asked.hpp"
+#include "plan/weight_padding.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -139,14 +140,18 @@ Computed weights_gib(const Asked& asked) {
   const auto stage = std::min(asked.index, static_cast<std::size_t>(layout.pp) - 1);
   const WeightPlan plan = weights_on_rank(model, asked.in.weight_scheme(), layout, static_cast<int>(stage),
                                           asked.in.rules(), asked.in.mtp());
-  double bytes = static_cast<double>(plan.bytes);
+  const std::int64_t copies = absorbed_bytes(model, asked.in.weight_scheme(), layout, static_cast<int>(stage),
+                                             asked.in.rules(), asked.in.mtp());
+  auto bytes = static_cast<double>(plan.bytes);
   for (const Line& line : plan.lines) {
     const bool absent = (line.key == "weights.embeddings.tokens" && !asked.in.flag("embed_on_stage", true)) ||
                         (line.key == "weights.embeddings.head" && !asked.in.flag("lm_head_on_stage", true));
     if (absent) bytes -= static_cast<double>(std::get<std::int64_t>(line.value));
   }
-  return exactly(bytes / kGiB, fmt::format("{} parts of {} in layout {}", plan.lines.size(),
-                                           asked.one.model_name, to_text(layout)));
+  // A log may count the copies or say what the checkpoint stores.
+  return {bytes / kGiB, (bytes + static_cast<double>(copies)) / kGiB,
+          fmt::format("{} parts of {} in layout {}{}", plan.lines.size(), asked.one.model_name,
+                      to_text(layout), copies > 0 ? "; with kv_b in 16 bits beside them the higher" : "")};
 }
 
 Computed attention_block(const Asked& asked) {

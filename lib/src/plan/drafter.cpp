@@ -31,4 +31,10 @@ void add_drafter(ModelConfig& model, int layers) {
   }
 }
 
+void drop_prediction_layers(ModelConfig& model) {
+  std::erase_if(model.layers, [](const LayerCache& layer) { return layer.mtp; });
+  std::erase_if(model.ffn, [](const LayerFfn& ffn) { return ffn.mtp; });
+  model.num_mtp_layers = 0;
+}
+
 }  // namespace mla::capacity

@@ -10,5 +10,7 @@ namespace mla::capacity {
 /// they are cached like its last full-length attention layer, on the last pipeline stage, when prediction
 /// layers are. Throws kInvalidArgument for a model without such a layer.
 MLA_EXPORT void add_drafter(ModelConfig& model, int layers);
+/// Takes the model's own prediction layers away: who drafts with another module does not load them.
+MLA_EXPORT void drop_prediction_layers(ModelConfig& model);
 
 }  // namespace mla::capacity

@@ -38,6 +38,9 @@ constexpr std::array<std::string_view, 9> kLlamaFormats{"f32",  "f16",  "bf16", 
 constexpr std::array<std::string_view, 10> kIkFormats{"f32",  "f16",  "bf16", "q8_0", "q6_0",
                                                       "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"};
 
+// Values of vLLM's --block-size (vllm config/cache.py). 1 is for AMD's AITER MLA kernels.
+constexpr std::array kVllmBlocks{1, 8, 16, 32, 64, 128, 256};
+
 constexpr EngineRules exact() {
   return {.name = "none",
           .title = "no engine: tokens counted one by one, without pages or a reserve",
@@ -50,22 +53,30 @@ constexpr EngineRules exact() {
 }
 
 constexpr EngineRules vllm_0_5() {
-  return {.name = "vllm",
-          .date = "2024-06",
-          .title = "vLLM 0.5: every layer charged at full length, f32 rope tables",
-          .expanded = kVllmExpanded,
-          .window = WindowRule::kFullLength,
-          .block = 16,
-          .mla_block = 16,
-          .block_step = 8,
-          .sparse_fp8 = "fp8_ds_mla",
-          .rope_table_bytes = 4,
-          .entry_pages = EntryPages::kTuples,
-          .context_ranks = false,
-          .cache_formats = kVllmFormats,
-          .source = "logs of vllm#4650",
-          .oldest = "0.5",
-          .newest = "0.26"};
+  return {
+      .name = "vllm",
+      .date = "2024-06",
+      .title = "vLLM 0.5: every layer charged at full length, f32 rope tables",
+      .mla_storage = MlaStorage::kExpanded,
+      .expanded = kVllmExpanded,
+      .no_latent = "it had no MLA before 0.7.1 and ran ordinary attention, K and V of a head padded to 256",
+      .expanded_width = 256,
+      .window = WindowRule::kFullLength,
+      .block = 16,
+      .mla_block = 16,
+      .block_step = 8,
+      .asked_blocks = kVllmBlocks,
+      .sparse_fp8 = "fp8_ds_mla",
+      .rope_table_bytes = 4,
+      .entry_pages = EntryPages::kTuples,
+      .replicas = false,
+      .expert_ranks = false,
+      .context_ranks = false,
+      .sparse_models = false,
+      .cache_formats = kVllmFormats,
+      .source = "logs of vllm#4650, vllm#10927",
+      .oldest = "0.5",
+      .newest = "0.26"};
 }
 constexpr EngineRules vllm_0_6() {
   EngineRules rules = vllm_0_5();
@@ -76,11 +87,25 @@ constexpr EngineRules vllm_0_6() {
   rules.source = "logs of vllm#10517, DeepSeek-V3#205";
   return rules;
 }
-constexpr EngineRules vllm_0_8() {
+constexpr EngineRules vllm_0_7() {
   EngineRules rules = vllm_0_6();
+  rules.since = "0.7.1";
+  rules.date = "2025-02";
+  rules.title = "vLLM 0.7.1: MLA models keep their latent";
+  rules.mla_storage = MlaStorage::kLatent;
+  rules.no_latent = {};
+  rules.expanded_width = 0;
+  rules.absorbed_copies = true;
+  rules.source = "release notes of vLLM 0.7.1; vllm#16692";
+  return rules;
+}
+constexpr EngineRules vllm_0_8() {
+  EngineRules rules = vllm_0_7();
   rules.since = "0.8";
   rules.date = "2025-03";
-  rules.title = "vLLM 0.8 (V1 engine): block 0 is the null block; FlashMLA blocks of 64";
+  rules.title = "vLLM 0.8 (V1 engine): block 0 is the null block; FlashMLA blocks of 64; replicas (dp), ep";
+  rules.replicas = true;
+  rules.expert_ranks = true;
   rules.reserved_blocks = 1;
   rules.mla_block = 64;
   rules.sparse_block = 64;
@@ -95,6 +120,7 @@ constexpr EngineRules vllm_0_10() {
   rules.window = WindowRule::kWithChunk;
   rules.group_padding_limit = 1.25;
   rules.marlin_experts = true;
+  rules.sparse_models = true;  // from 0.11 on
   rules.context_ranks = true;  // from 0.10.2 on
   return rules;
 }
@@ -132,6 +158,7 @@ constexpr EngineRules sglang() {
           .date = "2025-01",
           .title = "SGLang: token pools with a spare page, K and V apart, index keys on every layer",
           .pools = PoolKind::kPoolPerKind,
+          .weights_by_free_memory = true,
           .utilization = 0.88,
           .runtime_outside_share = true,
           .block = 1,
@@ -260,11 +287,11 @@ constexpr EngineRules lmcache() {
           .source = "LMCache default chunk_size"};
 }
 
-constexpr std::array kEngines{exact(),          vllm_0_5(),       vllm_0_6(),          vllm_0_8(),
-                              vllm_0_10(),      vllm_0_16(),      vllm_0_22(),         vllm_0_24(),
-                              sglang(),         tensorrt_llm(),   tensorrt_llm_1(),    llama_cpp_2023(),
-                              llama_cpp_2025(), llama_cpp_2026(), llama_cpp_2026_07(), ik_llama_cpp(),
-                              lmcache()};
+constexpr std::array kEngines{exact(),          vllm_0_5(),       vllm_0_6(),       vllm_0_7(),
+                              vllm_0_8(),       vllm_0_10(),      vllm_0_16(),      vllm_0_22(),
+                              vllm_0_24(),      sglang(),         tensorrt_llm(),   tensorrt_llm_1(),
+                              llama_cpp_2023(), llama_cpp_2025(), llama_cpp_2026(), llama_cpp_2026_07(),
+                              ik_llama_cpp(),   lmcache()};
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kAliases{{
     {"trtllm", "tensorrt-llm"},
@@ -348,13 +375,19 @@ EngineRules find_engine(std::string_view what) {
   }
   const EngineRules* best = nullptr;
   bool known = false;
+  const std::vector<int> asked = version_numbers(version);
+  // "0.7" means the newest of 0.7.
+  const auto reached = [&](const EngineRules& rules) {
+    std::vector<int> since = version_numbers(rules.since);
+    if (asked.size() > 1) since.resize(std::min(since.size(), asked.size()));
+    return asked >= since;
+  };
   for (const EngineRules& rules : kEngines) {
     if (rules.name != name) continue;
     known = true;
-    const bool applies =
-        version.empty()     ? true
-        : is_month(version) ? rules.since.empty() || version.substr(0, 7) >= rules.date
-                            : rules.since.empty() || version_numbers(version) >= version_numbers(rules.since);
+    const bool applies = version.empty()     ? true
+                         : is_month(version) ? rules.since.empty() || version.substr(0, 7) >= rules.date
+                                             : rules.since.empty() || reached(rules);
     if (applies) best = &rules;
   }
   if (!known) {

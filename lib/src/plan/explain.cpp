@@ -11,11 +11,13 @@
 #include "core/text.hpp"
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/drafter.hpp"
 #include "plan/explain_sentences.hpp"
 #include "plan/hypotheses.hpp"
 #include "plan/plan_request.hpp"
 #include "plan/trial.hpp"
 #include "plan/weight_padding.hpp"
+#include "plan/weight_parts.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -103,6 +105,16 @@ std::vector<Layout> weighed_layouts(const LogReading& log, const ModelConfig& mo
   return layouts;
 }
 
+/// What a vision tower takes more on a rank that keeps all of it.
+std::int64_t tower_rest(const ModelConfig& model, const Layout& layout) {
+  std::int64_t bytes = 0;
+  for (const WeightPart& part : tower_weights(model)) {
+    const std::int64_t whole = times(part.copies, times(std::int64_t{2} * part.rows, part.cols));
+    if (part.cut == Cut::kTensor) bytes = plus(bytes, whole - ceil_div(whole, layout.tp));
+  }
+  return bytes;
+}
+
 /// Weights: which storage comes nearest on any stage.
 void explain_weights(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
                      Explained& result) {
@@ -125,11 +137,20 @@ void explain_weights(const LogReading& log, const ModelConfig& model, const Hypo
         Layout layout = base;
         layout.ep = model.moe ? ep : 0;
         const WeightPlan plan = weights_on_rank(model, scheme, layout, stage, best.engine, best.with_mtp);
-        consider(static_cast<double>(plan.bytes), scheme, base, stage, fmt::format("weights {}", name));
+        const std::int64_t copies = absorbed_bytes(model, scheme, layout, stage, best.engine, best.with_mtp);
+        const std::int64_t bytes = plus(plan.bytes, copies);
+        const std::string stored =
+            fmt::format("weights {}{}", name, copies > 0 ? ", kv_b in 16 bits beside them" : "");
+        consider(static_cast<double>(bytes), scheme, base, stage, stored);
         if (const auto padded = padded_experts(model, scheme, layout, plan)) {
-          consider(static_cast<double>(plan.bytes + padded->extra_bytes), scheme, base, stage,
-                   fmt::format("weights {}, experts padded to {} x {} by Marlin's kernels", name,
+          consider(static_cast<double>(plus(bytes, padded->extra_bytes)), scheme, base, stage,
+                   fmt::format("{}, experts padded to {} x {} by Marlin's kernels", stored,
                                num(padded->intermediate), num(padded->hidden)));
+        }
+        // vLLM's --mm-encoder-tp-mode data keeps the tower whole on every rank.
+        if (model.tower && layout.tp > 1 && stage == 0) {
+          consider(static_cast<double>(plus(bytes, tower_rest(model, layout))), scheme, base, stage,
+                   stored + ", the vision tower whole on every rank");
         }
       }
     }
@@ -148,8 +169,10 @@ void explain_weights(const LogReading& log, const ModelConfig& model, const Hypo
   result.matches = std::abs(result.gap) <= kTolerance;
   if (!result.matches && four_bits && result.gap > 0 && result.gap < 0.15)
     result.how += "; 4-bit kernels pad matrices";
-  if (!result.matches && result.gap > 0 && result.gap < 0.15 && model.multimodal)
+  if (!result.matches && result.gap > 0 && result.gap < 0.15 && model.multimodal && !model.tower)
     result.how += "; the vision or audio tower is not counted";
+  if (!result.matches && result.gap > 0 && result.gap < 0.15 && best.engine.weights_by_free_memory)
+    result.how += "; the line is what loading took of the GPU's free memory, scraps of the allocator too";
 }
 
 /// Whether `format` is one that the log's own word may mean: "fp8" is fp8_ds_mla too where the model has an index.
@@ -185,6 +208,21 @@ bool only_counts(const LogReading& log, const Hypothesis& best) {
   });
 }
 
+/// Which rule of model or engine what the log says breaks; empty if it breaks none.
+std::string why_impossible(const LogReading& log, const ModelConfig& model) {
+  const std::vector<Hypothesis> said = hypotheses(log, model, 0);
+  if (said.empty()) return {};
+  const Hypothesis& first = said.front();
+  try {
+    validate(first.layout, model, first.engine);
+    static_cast<void>(pool_geometry(first.inputs(model, log), 0));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInternal) throw;
+    return fmt::format(": {}", error.what());
+  }
+  return {};
+}
+
 /// A request longer than the model can read: another model's log, or a mistake of whoever started the engine.
 void add_too_long(const LogReading& log, const ModelConfig& model, Explanation& out) {
   if (log.engine == "llama.cpp" || log.engine == "ik_llama.cpp")
@@ -199,9 +237,7 @@ void add_too_long(const LogReading& log, const ModelConfig& model, Explanation& 
                   num(length), num(model.max_position), model.title));
 }
 
-}  // namespace
-
-Explanation explain(const LogReading& log, const ModelConfig& model) {
+Explanation explain_model(const LogReading& log, const ModelConfig& model) {
   Explanation out;
   const LogReading few = searched(log);
   Search search(few, model);
@@ -229,8 +265,8 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
     if (best && outcome.all()) break;
   }
   if (!best) {
-    out.sentences.push_back(
-        fmt::format("no cache layout that {} can have agrees with the engine", model.title));
+    out.sentences.push_back(fmt::format("no cache layout that {} can have agrees with the engine{}",
+                                        model.title, why_impossible(few, model)));
     return out;
   }
   bool contradicts =
@@ -294,6 +330,27 @@ Explanation explain(const LogReading& log, const ModelConfig& model) {
   add_too_long(log, model, out);
   add_sentences(log, model, *best, planned > 0, out);
   return out;
+}
+
+}  // namespace
+
+Explanation explain(const LogReading& log, const ModelConfig& model) {
+  Explanation alone = explain_model(log, model);
+  const bool drafter = log.eagle && log.engine == "vllm" && !alone.explained && !alone.numbers.empty();
+  if (!drafter) return alone;
+  // In place of the model's own prediction layers one layer of an EAGLE drafter, in the model's pool.
+  ModelConfig drafting = model;
+  try {
+    drop_prediction_layers(drafting);
+    add_drafter(drafting, 1);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kInvalidArgument) throw;
+    return alone;
+  }
+  Explanation both = explain_model(log, drafting);
+  if (!both.explained) return alone;
+  both.sentences.emplace_back("the log names an EAGLE drafter: its layer keeps a cache beside the model's");
+  return both;
 }
 
 std::vector<std::string> model_names(const std::string& logged) {

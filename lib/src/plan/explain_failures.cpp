@@ -20,8 +20,9 @@ bool before(const LogReading& log, int line, std::initializer_list<LogKind> kind
 }
 
 std::string what_failed(const LogFailure& failure) {
-  std::string text = fmt::format("line {}{}: out of memory", failure.line,
-                                 failure.rank.empty() ? "" : fmt::format(" ({})", failure.rank));
+  std::string text = fmt::format("line {}{}: {}", failure.line,
+                                 failure.rank.empty() ? "" : fmt::format(" ({})", failure.rank),
+                                 failure.share ? "nothing was left for the cache" : "out of memory");
   const auto size = [](double bytes) { return gib(static_cast<std::int64_t>(bytes)); };
   if (failure.wanted > 0) text += fmt::format(": {} more were wanted", size(failure.wanted));
   if (failure.total > 0) {
@@ -38,6 +39,17 @@ std::optional<std::int64_t> weights_of(const ModelConfig& model, const Hypothesi
     if (error.code() == ErrorCode::kInternal) throw;
     return std::nullopt;
   }
+}
+
+/// The weights and the largest step take what the engine may have, whatever else is free.
+std::string of_the_share(const ModelConfig& model, const Hypothesis& best) {
+  std::string text = "the weights and the largest prefill step take all of the engine's share of the memory";
+  if (const auto weights = weights_of(model, best))
+    text += fmt::format(" (as the config says, a rank of {} holds {} of weights)", to_text(best.layout),
+                        gib(*weights));
+  return text +
+         fmt::format(": raise {}, use more GPUs or a smaller weight format",
+                     best.engine.name == "sglang" ? "--mem-fraction-static" : "--gpu-memory-utilization");
 }
 
 /// The engine had not said yet that its weights are there.
@@ -60,8 +72,10 @@ void add_failures(const LogReading& log, const ModelConfig& model, const Hypothe
   const LogFailure& first = log.failures.front();
   std::string text = what_failed(first);
   if (log.failures.size() > 1) text += fmt::format(", and {} more such lines", log.failures.size() - 1);
-  if (before(log, first.line,
-             {LogKind::kTokens, LogKind::kBlocks, LogKind::kCacheBytes, LogKind::kKeyBytes})) {
+  if (first.share) {
+    text += "; " + of_the_share(model, best);
+  } else if (before(log, first.line,
+                    {LogKind::kTokens, LogKind::kBlocks, LogKind::kCacheBytes, LogKind::kKeyBytes})) {
     text +=
         "; the cache had been allocated, so activations, captured graphs or logits found too little outside "
         "it: lower "

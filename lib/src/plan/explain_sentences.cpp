@@ -26,8 +26,11 @@ void explain_contradictions(const LogReading& log, const Hypothesis& best, const
   const double by_length = concurrency->value * static_cast<double>(concurrency->length);
   const double slack = concurrency->half_digit * static_cast<double>(concurrency->length);
   if (std::abs(tokens->value - by_length) <= slack + 1) {
+    constexpr double kOldBlock = 16;  // of engines that log blocks x their size
     const double blocks = tokens->value / static_cast<double>(trial.block());
-    if (best.engine.token_count == TokenCount::kConcurrency && std::floor(blocks) != blocks) {
+    const bool other_count =
+        !log.version.empty() || std::floor(tokens->value / kOldBlock) * kOldBlock != tokens->value;
+    if (best.engine.token_count == TokenCount::kConcurrency && std::floor(blocks) != blocks && other_count) {
       out.sentences.push_back(
           fmt::format("the {} tokens are {:.2f} x {} tokens: this version logs concurrency x maximum "
                       "length, so the number changes with the maximum length, not only with memory",
@@ -192,11 +195,11 @@ void explain_alone(const LogReading& log, const ModelConfig& model, const Hypoth
                                       tokens ? "are" : "hold", text, counted));
 }
 
-/// A cache format that the log asks for and the engine has not for such a model.
+/// A cache format that the log asks for and the engine has not for such a model; a fork of it may.
 void explain_refused_format(const LogReading& log, const ModelConfig& model, const Hypothesis& best,
                             Explanation& out) {
   const std::string asked = text::to_lower(log.cache_dtype);
-  if (asked.empty() || asked == "auto" || !only_fp8_entries(model, best.engine)) return;
+  if (asked.empty() || asked == "auto") return;
   try {
     validate(find_kv_format(asked), model, best.engine);
   } catch (const Error& error) {
@@ -226,6 +229,17 @@ void explain_lines(const LogReading& log, Explanation& out) {
     if (!number.matches || number.how.find(kNoIndexKeys) == std::string::npos) continue;
     out.sentences.emplace_back("the line leaves the indexer's keys out: the pool takes more than it says");
     break;
+  }
+  if (log.other_start > 0) {
+    out.sentences.push_back(fmt::format(
+        "line {} names another version than the lines before it: two start-ups are mixed here, and their "
+        "numbers do not follow from each other",
+        log.other_start));
+  }
+  if (log.profiling_line > 0) {
+    out.sentences.push_back(
+        fmt::format("the pool that line {} speaks of was for measuring memory alone, and is left out",
+                    log.profiling_line));
   }
   if (gigabytes) out.sentences.emplace_back("GB in this log are GiB, 2^30 bytes");
 }

@@ -115,6 +115,9 @@ std::vector<Choice<EngineRules>> engines_of(const LogReading& log, const ModelCo
       if (!known) engines.push_back({*rules, cost});
     }
   }
+  if (!model.mla) {  // how an engine stores a latent is nothing to a model without one
+    for (Choice<EngineRules>& engine : engines) engine.value.mla_storage = MlaStorage::kLatent;
+  }
   // llama.cpp's families differ in what MLA and window layers keep; -mla and --swa-full say, or the numbers
   // do.
   const bool cells = engines.front().value.pools == PoolKind::kCells;
@@ -156,8 +159,9 @@ std::vector<Choice<int>> blocks_of(const LogReading& log, const ModelConfig& mod
   if (!contains(blocks, usual)) blocks.push_back({usual, log.block > 0 ? 2 : 0});
   const bool fixed = model.count(AttentionKind::kCompressed) > 0;  // DeepSeek-V4's pages are
   if (breadth > 0 && engine.pools != PoolKind::kCells && !fixed) {
+    const bool alone = engine.pools == PoolKind::kPoolPerKind;  // in shared blocks only where the log says so
     for (const int block : {16, 32, 64, 128, 256, 1}) {
-      if (!contains(blocks, block)) blocks.push_back({block, 2});
+      if (!contains(blocks, block) && (block > 1 || alone)) blocks.push_back({block, 2});
     }
   }
   return blocks;
@@ -219,17 +223,21 @@ std::vector<Choice<StateBlocks>> states_of(const LogReading& log, const ModelCon
 
 /// Prefill chunks: engines' defaults differ by GPU, and windows hold one; two where vLLM schedules a step before the last
 /// one is settled (from 0.26 on, vllm#47728).
-std::vector<Choice<std::int64_t>> chunks_of(const LogReading& log, const ModelConfig& model,
-                                            const EngineRules& engine, int breadth) {
+struct Chunks {
+  std::int64_t tokens = 8192;
+  int count = 1;
+};
+std::vector<Choice<Chunks>> chunks_of(const LogReading& log, const ModelConfig& model,
+                                      const EngineRules& engine, int breadth) {
   const bool matters = has_windows(model) && breadth > 0 && engine.window == WindowRule::kWithChunk;
   const bool ahead = engine.token_count == TokenCount::kConcurrency;  // the newest
   if (log.batched_tokens > 0) {
-    if (!matters || !ahead) return {{log.batched_tokens, 0}};
-    return {{log.batched_tokens, 0}, {2 * log.batched_tokens, 1}};
+    if (!matters || !ahead) return {{{log.batched_tokens}, 0}};
+    return {{{log.batched_tokens}, 0}, {{log.batched_tokens, 2}, 1}};
   }
-  if (!matters) return {{8192, 0}};
-  if (!ahead) return {{8192, 0}, {2048, 1}, {16384, 1}};
-  return {{8192, 0}, {2048, 1}, {16384, 1}, {4096, 2}};
+  if (!matters) return {{{8192}, 0}};
+  if (!ahead) return {{{8192}, 0}, {{2048}, 1}, {{16384}, 1}};
+  return {{{8192}, 0}, {{2048}, 1}, {{16384}, 1}, {{4096}, 2}};
 }
 
 }  // namespace
@@ -241,6 +249,7 @@ PoolInputs Hypothesis::inputs(const ModelConfig& model, const LogReading& log) c
           .layout = layout,
           .block = block,
           .max_batched_tokens = batched_tokens,
+          .prefill_chunks = chunks,
           .with_mtp = with_mtp,
           .speculative_tokens = with_mtp ? log.drafted : 0,
           .state_blocks = state_blocks,
@@ -268,7 +277,7 @@ std::string to_text(const Hypothesis& h) {
   if (h.with_mtp) text += ", prediction layers cached";
   if (h.state_blocks == StateBlocks::kAligned) text += ", aligned prefix caching of states";
   if (h.chunks == 2)
-    text += fmt::format(", two prefill chunks of {} in flight", h.batched_tokens / 2);
+    text += fmt::format(", two prefill chunks of {} in flight", h.batched_tokens);
   else if (h.batched_tokens != 8192)
     text += fmt::format(", prefill chunks of {}", h.batched_tokens);
   if (h.engine.mla_storage == MlaStorage::kExpanded) text += ", MLA stored as K and V heads";
@@ -289,8 +298,8 @@ std::vector<Hypothesis> hypotheses(const LogReading& log, const ModelConfig& mod
           Hypothesis one = base;
           one.with_mtp = mtp;
           one.state_blocks = state.value;
-          one.batched_tokens = chunk.value;
-          one.chunks = log.batched_tokens > 0 && chunk.value != log.batched_tokens ? 2 : 1;
+          one.batched_tokens = chunk.value.tokens;
+          one.chunks = chunk.value.count;
           one.cost += (mtp != drafts ? 1 : 0) + state.cost + chunk.cost;
           all.push_back(std::move(one));
         }

@@ -19,9 +19,9 @@ struct Hypothesis {
   std::int64_t real_block = 0;  ///< after the engine raised it or the model fixed it
   bool with_mtp = false;
   StateBlocks state_blocks = StateBlocks::kOne;
-  std::int64_t batched_tokens = 8192;  ///< tokens scheduled and not yet settled: `chunks` prefill chunks
-  int chunks = 1;
-  int cost = 0;  ///< how far from what the log says or engines do by default
+  std::int64_t batched_tokens = 8192;
+  int chunks = 1;  ///< PlanRequest::prefill_chunks
+  int cost = 0;    ///< how far from what the log says or engines do by default
   [[nodiscard]] PoolInputs inputs(const ModelConfig& model, const LogReading& log) const;
 };
 [[nodiscard]] std::string to_text(const Hypothesis& hypothesis);

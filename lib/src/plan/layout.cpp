@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -103,6 +104,14 @@ void check_stages(const Layout& layout, const ModelConfig& model) {
   }
 }
 
+/// "sglang" for what none of its versions has; "vllm 0.6" where another version has it.
+std::string without(const EngineRules& engine, bool EngineRules::*what) {
+  const bool ever = std::ranges::any_of(
+      all_engines(), [&](const EngineRules& rules) { return rules.name == engine.name && rules.*what; });
+  if (!ever) return std::string(engine.name);
+  return fmt::format("{} {}", engine.name, engine.since.empty() ? engine.oldest : engine.since);
+}
+
 }  // namespace
 
 std::string to_text(const Layout& layout) {
@@ -129,18 +138,19 @@ void validate(const Layout& layout, const ModelConfig& model) {
 void validate(const Layout& layout, const ModelConfig& model, const EngineRules& engine) {
   validate(layout, model);
   if (layout.dp > 1 && !engine.replicas) {
-    refuse(fmt::format("{} has no data parallelism, but dp is {}: one of it is one replica", engine.name,
-                       layout.dp),
+    refuse(fmt::format("{} has no data parallelism, but dp is {}: one of it is one replica",
+                       without(engine, &EngineRules::replicas), layout.dp),
            "plan one replica, and start as many of them as there are GPUs for");
   }
   if (layout.ep > 1 && !engine.expert_ranks) {
-    refuse(fmt::format("{} has no expert parallelism, but ep is {}", engine.name, layout.ep),
+    refuse(fmt::format("{} has no expert parallelism, but ep is {}",
+                       without(engine, &EngineRules::expert_ranks), layout.ep),
            "leave --ep out: layers or matrices are split instead");
   }
   if (layout.dcp == 1) return;
   if (!engine.context_ranks) {
-    refuse(fmt::format("{}{} has no decode context parallelism, but dcp is {}", engine.name,
-                       engine.since.empty() ? "" : fmt::format(" {}", engine.since), layout.dcp),
+    refuse(fmt::format("{} has no decode context parallelism, but dcp is {}",
+                       without(engine, &EngineRules::context_ranks), layout.dcp),
            "use dcp 1");
   }
   if (model.mla && !caches_latent(model, engine) && model.mla->num_heads * layout.dcp > layout.tp) {

@@ -221,7 +221,9 @@ LengthReport plan_lengths(const ModelConfig& model, const PlanRequest& asked,
   std::vector<PoolSet> stages = pool_geometries(inputs);
   bool budget = true;
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    fill(stages[i], inputs, plan.stages[i].cache_budget, plan.context);
+    // The plan's budget has paid for the scratch of this context, and so does filling.
+    fill(stages[i], inputs, plus(plan.stages[i].cache_budget, inputs.scratch.bytes(plan.context)),
+         plan.context);
     budget = budget && plan.stages[i].cache_budget > 0;
   }
 

@@ -47,8 +47,10 @@ void read_given_budget(const LogLine& line) {
 
 void read_vllm_hybrid(const LogLine& line) {
   LogReading& r = line.reading;
-  if (const auto block = number_after(line.text, "Setting attention block size to")) r.block = small(*block);
-  if (const auto block = number_after(line.text, "Setting kv cache block size to")) r.block = small(*block);
+  for (const char* key : {"Setting attention block size to", "Setting kv cache block size to",
+                          "Forcing kv cache block size to"}) {
+    if (const auto block = number_after(line.text, key)) r.block = small(*block);
+  }
   if (const auto padding = number_after(line.text, "Padding mamba page size by"))
     r.page_padding = padding->value;
   if (line.has("padding layers")) {
@@ -67,8 +69,8 @@ void read_vllm_line(const LogLine& line) {
   const std::string_view t = line.text;
   LogReading& r = line.reading;
   read_given_budget(line);
-  for (const char* key :
-       {"KV cache memory:", "memory reserved for KV Cache is", "Current kv cache memory in use is"}) {
+  for (const char* key : {"KV cache memory:", "memory reserved for KV Cache is",
+                          "Current kv cache memory in use is", " kv_cache_size="}) {
     if (line.bytes(LogKind::kBudget, key) || line.bytes(LogKind::kDeficit, std::string(key) + " -"))
       line.engine("vllm");
   }
@@ -86,7 +88,7 @@ void read_vllm_line(const LogLine& line) {
       line.engine("vllm");
     }
   }
-  for (const char* key : {"# GPU blocks:", "# cuda blocks:", "# CUDA blocks:", "num_gpu_blocks is:"}) {
+  for (const char* key : {"GPU blocks:", "# cuda blocks:", "# CUDA blocks:", "num_gpu_blocks is:"}) {
     if (line.count(LogKind::kBlocks, key)) line.engine("vllm");
   }
   read_vllm_refusal(line);
@@ -135,6 +137,25 @@ void read_sglang_line(const LogLine& line) {
   if (line.has("Load weight end") && line.bytes(LogKind::kWeights, "mem usage=")) line.engine("sglang");
 }
 
+namespace {
+
+/// TensorRT-LLM's PyTorch backend measures its memory with a small pool, which it frees: its lines come before the one that
+/// says what the measuring found.
+void forget_profiling_pool(const LogLine& line) {
+  std::vector<LogNumber>& numbers = line.reading.numbers;
+  const bool measured =
+      std::ranges::any_of(numbers, [](const LogNumber& number) { return number.kind == LogKind::kBudget; });
+  if (measured) return;
+  std::erase_if(numbers, [&](const LogNumber& number) {
+    const bool pool = number.kind == LogKind::kBlocks || number.kind == LogKind::kTokens ||
+                      number.kind == LogKind::kCacheBytes;
+    if (pool) line.reading.profiling_line = number.line;
+    return pool;
+  });
+}
+
+}  // namespace
+
 void read_tensorrt_line(const LogLine& line) {
   const std::string_view t = line.text;
   if (line.has("paged KV cache")) {
@@ -152,6 +173,7 @@ void read_tensorrt_line(const LogLine& line) {
   // The PyTorch backend names what is left of the share it takes, and what a token takes.
   for (const char* key :
        {"available KV cache memory when calculating max tokens:", "Estimated max memory in KV cache :"}) {
+    if (number_after(t, key)) forget_profiling_pool(line);
     if (line.bytes(LogKind::kBudget, key)) line.engine("tensorrt-llm");
   }
   for (const char* key : {"kv size is ", "kv size per token is "}) line.count(LogKind::kTokenBytes, key);

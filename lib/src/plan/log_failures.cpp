@@ -36,15 +36,19 @@ double bytes_before(std::string_view text, std::string_view words) {
 void read_failure_line(const LogLine& line) {
   constexpr std::size_t kMost = 64;
   constexpr std::array kSigns{"out of memory. Tried to allocate", "cudaMalloc failed: out of memory",
-                              "ErrorOutOfDeviceMemory", "Not enough memory. Please try to increase",
-                              "No available memory for the cache blocks"};
-  const bool failed = std::ranges::any_of(kSigns, [&](const char* sign) { return line.has(sign); });
-  if (!failed || line.reading.failures.size() == kMost) return;
+                              "ErrorOutOfDeviceMemory"};
+  constexpr std::array kShareSigns{"Not enough memory. Please try to increase",
+                                   "No available memory for the cache blocks",
+                                   "leave no GPU memory for the KV cache"};
+  const auto said = [&](const char* sign) { return line.has(sign); };
+  const bool share = std::ranges::any_of(kShareSigns, said);
+  if ((!share && std::ranges::none_of(kSigns, said)) || line.reading.failures.size() == kMost) return;
   const std::string_view t = line.text;
   LogFailure failure{.wanted = bytes_behind(t, {"Tried to allocate", "allocating "}),
                      .total = bytes_behind(t, {"total capacity of", "total capacty of"}),
                      .rank = rank_of(t),
-                     .line = line.number};
+                     .line = line.number,
+                     .share = share};
   if (failure.total == 0) failure.total = bytes_before(t, " total capacity");
   failure.free = bytes_behind(t, {"of which "});
   if (failure.free == 0) failure.free = bytes_before(t, " free");

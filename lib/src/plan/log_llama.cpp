@@ -23,6 +23,13 @@ void read_half(const LogLine& line, std::string_view key, LogKind kind, std::str
   if (dtype.empty() && word.size() < 20) dtype = std::string(word);
 }
 
+/// "(64000 cells, 0 layers": the cache of full-length layers of a model that has none.
+bool empty_cache(const LogLine& line) {
+  const auto cells = number_after(line.text, "MiB (");
+  const auto layers = cells ? number_after(cells->rest, "cells,") : std::nullopt;
+  return layers && layers->value == 0 && layers->rest.starts_with(" layers");
+}
+
 /// "( 2048 cells, 27 layers, 8/8 seqs)": cells of each of the streams, the second of the last two numbers.
 void read_cells(const LogLine& line) {
   const auto cells = number_after(line.text, "MiB (");
@@ -45,9 +52,14 @@ void read_cells(const LogLine& line) {
 
 void read_llama_line(const LogLine& line) {
   constexpr double kPadding = 0.05 * 1024 * 1024;  // what tensors of one buffer are padded by, at most
+  constexpr std::int64_t kMostContext = std::int64_t{1} << 40;
   const std::string_view t = line.text;
   LogReading& r = line.reading;
   const bool cache_line = line.has("llama_kv_cache");
+  if (line.has("new slot")) {
+    if (const auto slot = setting_number(t, "n_ctx_slot"); slot && *slot < kMostContext)
+      r.slots_context = std::min(r.slots_context + *slot, kMostContext);
+  }
   if (line.has("llama_") || line.has("llm_load")) {
     keep(r.max_length, setting_number(t, "n_ctx"));
     keep(r.layers, setting_number(t, "n_layer"));
@@ -58,8 +70,14 @@ void read_llama_line(const LogLine& line) {
   if (cache_line && line.has("full-size SWA cache")) r.full_windows = true;
   if (cache_line && line.has("SWA KV cache"))
     r.cache = line.has("non-SWA") ? CacheOf::kFull : CacheOf::kWindow;
+  if (cache_line && line.has("creating DSV4")) {
+    r.cache = line.has("CSA")       ? CacheOf::kDense
+              : line.has("HCA")     ? CacheOf::kSparse
+              : line.has("indexer") ? CacheOf::kIndex
+                                    : CacheOf::kUnknown;
+  }
   const bool self = line.has("KV self size") || line.has("kv self size");
-  if (!cache_line && !self) return;
+  if ((!cache_line && !self) || empty_cache(line)) return;
   const bool latent = line.has("c^KV");
   line.engine(latent ? "ik_llama.cpp" : "llama.cpp");
   if (latent) r.engine = "ik_llama.cpp";  // only it knows c^KV; the K/V line may come first
@@ -80,6 +98,7 @@ void read_llama_line(const LogLine& line) {
 
 void finish_llama_log(LogReading& reading) {
   constexpr double kMiB = 1024.0 * 1024.0;
+  if (reading.max_length == 0 && reading.engine == "ik_llama.cpp") reading.max_length = reading.slots_context;
   const bool total = std::any_of(reading.numbers.begin(), reading.numbers.end(), [](const LogNumber& one) {
     return one.kind == LogKind::kCacheBytes || one.kind == LogKind::kKeyBytes;
   });

@@ -30,8 +30,8 @@ enum class LogKind : std::uint8_t {
 };
 [[nodiscard]] MLA_EXPORT std::string_view name_of(LogKind kind) noexcept;
 
-/// Which of two caches of llama.cpp a line speaks of.
-enum class CacheOf : std::uint8_t { kUnknown, kFull, kWindow };
+/// Which of llama.cpp's caches of one model a line speaks of. kDense, kSparse: DeepSeek-V4's compressed entries.
+enum class CacheOf : std::uint8_t { kUnknown, kFull, kWindow, kDense, kSparse, kIndex };
 
 struct LogNumber {
   LogKind kind = LogKind::kTokens;
@@ -53,6 +53,7 @@ struct LogFailure {
   double wanted = 0, free = 0, total = 0;
   std::string rank;
   int line = 0;
+  bool share = false;  ///< the engine's share of the memory was taken, not all memory
 };
 
 /// Everything found. Empty or 0: not said.
@@ -64,10 +65,12 @@ struct LogReading {
   std::int64_t max_length = 0;  ///< maximum model length, or llama.cpp's context
   std::int64_t batched_tokens = 0;
   std::int64_t micro_batch = 0;       ///< llama.cpp: n_ubatch
+  std::int64_t slots_context = 0;     ///< ik_llama.cpp: n_ctx_slot of all slots
   int sequences = 0;                  ///< llama.cpp: sequences that share one cache
   bool full_windows = false;          ///< llama.cpp: --swa-full
   CacheOf cache = CacheOf::kUnknown;  ///< of the llama.cpp lines that follow
   int drafted = 0;                    ///< speculative tokens
+  bool eagle = false;                 ///< an EAGLE drafter is named
   bool prefix_caching = false;
   double free_share = 0;     ///< TensorRT-LLM: share of free memory for the cache; 0: not said
   int padding_layers = -1;   ///< vLLM: "Add 1 padding layers"
@@ -75,7 +78,9 @@ struct LogReading {
   std::int64_t layers = 0;   ///< llama.cpp: n_layer
   double buffer_bytes = 0, buffer_slack = 0;  ///< llama.cpp: sum of KV buffers, and half digits of it
   int buffer_line = 0;
-  bool cut = false;  ///< the log is longer than what was read
+  int other_start = 0;     ///< the first line that names another version than the first; 0: none
+  int profiling_line = 0;  ///< TensorRT-LLM: the last line about a pool that was for measuring alone; 0: none
+  bool cut = false;        ///< the log is longer than what was read
   std::vector<LogNumber> numbers;
   std::vector<LogFailure> failures;
   std::vector<int> unreadable;  ///< lines where something else stands in place of a number

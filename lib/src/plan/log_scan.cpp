@@ -44,6 +44,20 @@ std::optional<std::string_view> setting(std::string_view line, std::string_view 
   return value;
 }
 
+/// vLLM's short lengths: 128k is 128,000, 128K is 131,072.
+std::optional<std::int64_t> with_suffix(std::int64_t number, std::string_view rest) {
+  std::int64_t unit = 1;
+  if (!rest.empty() && (rest.size() == 1 || !is_word(rest[1]))) {
+    if (rest[0] == 'k') unit = 1'000;
+    if (rest[0] == 'K') unit = 1'024;
+    if (rest[0] == 'm') unit = 1'000'000;
+    if (rest[0] == 'M') unit = 1'048'576;
+  }
+  constexpr std::int64_t kMost = std::int64_t{1} << 60;
+  if (number > kMost / unit) return std::nullopt;
+  return number * unit;
+}
+
 }  // namespace
 
 std::string plain_line(std::string_view line) {
@@ -108,10 +122,19 @@ std::optional<ScannedNumber> number_after(std::string_view line, std::string_vie
 std::optional<std::int64_t> setting_number(std::string_view line, std::string_view key) {
   const std::optional<std::string_view> value = setting(line, key);
   if (!value) return std::nullopt;
+  std::string digits;
+  std::size_t end = 0;
+  for (; end < value->size() && digits.size() < 20; ++end) {
+    const char c = (*value)[end];
+    const bool between =
+        c == '_' && !digits.empty() && end + 1 < value->size() && is_digit((*value)[end + 1]);
+    if (!is_digit(c) && !between) break;  // 30_000, as Python writes it
+    if (is_digit(c)) digits += c;
+  }
   std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(value->data(), value->data() + value->size(), number);
-  if (error != std::errc{} || number < 0) return std::nullopt;
-  return number;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (error != std::errc{}) return std::nullopt;
+  return with_suffix(number, value->substr(end));
 }
 
 std::optional<std::string> setting_word(std::string_view line, std::string_view key) {

@@ -11,17 +11,34 @@ namespace {
 
 /// "version 0.11.0", "(v0.11.0)".
 void read_version(const LogLine& line) {
-  if (!line.reading.version.empty()) return;
   for (const std::string_view key :
        {"vLLM API server version ", "LLM engine (v", "vLLM version ", "vllm==", "vllm-openai:v",
         "TensorRT-LLM version: ", "TensorRT LLM version: ", "sglang==", "█  version "}) {
     const std::optional<std::string_view> rest = after(line.text, key);
     if (!rest || rest->empty()) continue;
-    const std::size_t end = rest->find_first_of(" ),;'\"");
-    line.reading.version = std::string(rest->substr(0, std::min<std::size_t>(end, 40)));
+    const std::string_view version =
+        rest->substr(0, std::min<std::size_t>(rest->find_first_of(" ),;'\""), 40));
+    if (!line.reading.version.empty()) {
+      if (version != line.reading.version && line.reading.other_start == 0)
+        line.reading.other_start = line.number;
+      return;
+    }
+    line.reading.version = std::string(version);
     line.engine(key.starts_with("Tensor") ? "tensorrt-llm" : key.starts_with("sglang") ? "sglang" : "vllm");
     return;
   }
+}
+
+/// "build: 7912 (4bd3e2f0c) with GNU 13.3.0 ...": llama.cpp's number of commits is its version.
+void read_build(const LogLine& line) {
+  if (!line.reading.version.empty() || !line.has(" with ")) return;
+  const std::optional<std::string_view> rest = after(line.text, "build: ");
+  const std::size_t end = rest ? rest->find(" (") : std::string_view::npos;
+  if (end == std::string_view::npos || end == 0 || end > 6) return;
+  const std::string_view number = rest->substr(0, end);
+  if (number.find_first_not_of("0123456789") != std::string_view::npos) return;
+  line.reading.version = "b" + std::string(number);
+  line.engine("llama.cpp");
 }
 
 /// "True", "true", "1", or a flag alone before the next one.
@@ -113,6 +130,7 @@ void read_log_settings(const LogLine& line) {
   if (const auto length = number_after(t, "Using max model len "))
     keep(r.max_length, static_cast<std::int64_t>(length->value));
   read_version(line);
+  read_build(line);
   read_model(line);
   for (const char* key :
        {"tensor_parallel_size", "tp_size", "tensor-parallel-size", "tp-size", "tensor_parallel", "-tp"}) {
@@ -141,6 +159,7 @@ void read_log_settings(const LogLine& line) {
   for (const char* key : {"num_speculative_tokens", "num_spec_tokens"}) {
     keep(r.drafted, setting_number(t, key));
   }
+  if (line.has("speculative") && (line.has("eagle") || line.has("EAGLE"))) r.eagle = true;
   for (const char* key : {"kv_cache_dtype", "kv-cache-dtype"}) {
     const std::optional<std::string> word = setting_word(t, key);
     if (word && r.cache_dtype.empty()) r.cache_dtype = text::to_lower(*word);

@@ -83,6 +83,7 @@ PoolInputs pool_inputs(const ModelConfig& model, const PlanRequest& request) {
           .layout = request.layout,
           .block = request.block,
           .max_batched_tokens = request.max_batched_tokens,
+          .prefill_chunks = request.prefill_chunks,
           .with_mtp = request.with_mtp,
           .speculative_tokens = request.speculative_tokens,
           .state_blocks = request.state_blocks,

@@ -73,12 +73,16 @@ void memory_lines(Writer& out, const PlanRequest& request, const MemoryPlan& pla
   out.add("cache.budget", "left for the cache", Unit::kBytes, stage.cache_budget, formula, source);
 }
 
-std::string block_formula(const CachePool& pool, double growing) {
+/// `growing`: bytes of a token in all pools, which are those of this one if it is `alone`.
+std::string block_formula(const CachePool& pool, double growing, bool alone) {
   if (pool.page_bytes > 0) {
     std::int64_t layers = pool.block_bytes / std::max<std::int64_t>(1, pool.page_bytes);
     return fmt::format("{} layers x {} B a page", layers, num(pool.page_bytes));
   }
-  return fmt::format("{} tokens x {} B", num(pool.groups.front().block), num(growing));
+  const CacheGroup& group = pool.groups.front();
+  if (group.kind == GroupKind::kState) return fmt::format("sum of {} states", group.layers);
+  if (!alone) return fmt::format("sum of {} pages of {} tokens", group.layers, num(group.block));
+  return fmt::format("{} tokens x {} B", num(group.block), num(growing));
 }
 
 std::string blocks_of_sequence(const PoolInputs& inputs, const CachePool& pool, std::int64_t length) {
@@ -141,7 +145,7 @@ void pool_lines(Writer& out, const PlanRequest& request, const PoolInputs& input
     const std::string prefix = stage.pools.size() == 1 ? "" : pool.name + " pool: ";
     const std::string key = stage.pools.size() == 1 ? "pool" : fmt::format("pool.{}", pool.name);
     out.add_by_engine(key + ".block_bytes", prefix + "bytes of a block", Unit::kBytes, pool.block_bytes,
-                      block_formula(pool, plan.cache_bytes_per_token));
+                      block_formula(pool, plan.cache_bytes_per_token, stage.pools.size() == 1));
     if (pool.padding_bytes > 0) {
       out.add_by_engine(
           key + ".padding", prefix + "padding under a state", Unit::kBytes, pool.padding_bytes,

@@ -7,6 +7,7 @@
 
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
+#include "plan/hardware_rules.hpp"
 #include "plan/pools.hpp"
 #include "plan/refused_cuts.hpp"
 #include "plan/weight_padding.hpp"
@@ -172,7 +173,7 @@ void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& re
                   const MemoryPlan& plan) {
   const EngineRules& engine = request.engine;
   if (engine.name == "vllm" && caches_latent(model, engine) && plan.block != 64 &&
-      model.count(AttentionKind::kRecurrent) == 0) {
+      model.count(AttentionKind::kRecurrent) == 0 && plan.block >= 16) {
     out.push_back(
         fmt::format("block size {} leaves FlashMLA out (it takes 64); Cutlass MLA takes 128, FlashInfer 32 "
                     "or 64, Triton MLA any multiple of 16",
@@ -189,6 +190,32 @@ void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& re
                     model.num_mtp_layers, model.num_mtp_layers == 1 ? "" : "s",
                     model.num_mtp_layers == 1 ? "is" : "are"));
   }
+}
+
+/// The stored weights are counted; absorbed decoding keeps more.
+void kv_b_copies(Warnings& out, const ModelConfig& model, const PlanRequest& request,
+                 const MemoryPlan& plan) {
+  if (request.weight_bytes || !request.cache_bytes.empty()) return;
+  const std::int64_t copies = absorbed_bytes(model, request.weights, request.layout, plan.limiting_stage,
+                                             request.engine, request.with_mtp);
+  if (copies == 0) return;
+  out.push_back(fmt::format(
+      "weights: kv_b is counted as stored ({}); {} keeps it in 16 bits too, for absorbed decoding, "
+      "and takes {} more on a GPU",
+      request.weights.attention.name, request.engine.name, gib(copies)));
+}
+
+/// DeepSeek-V4 in vLLM from 0.24 on.
+void packed_entries(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
+  if (request.engine.entry_pages != EntryPages::kPacked || model.count(AttentionKind::kCompressed) == 0)
+    return;
+  out.push_back(
+      fmt::format("{} from 0.24 on packs the page sizes of {} into one block; of three logs of such pools "
+                  "one holds 7 % other "
+                  "than these rules say, and no rule was found that agrees with all three (vllm#51041, "
+                  "#51454): take the tokens "
+                  "as within 7 %",
+                  request.engine.name, model.name));
 }
 
 void beyond_positions(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
@@ -211,6 +238,16 @@ void budget_beside_weights(Warnings& out, const PlanRequest& request, const Memo
   }
 }
 
+void newer_models(Warnings& out, const ModelConfig& model, const EngineRules& engine) {
+  const bool sparse = model.indexer || model.count(AttentionKind::kCompressed) > 0;
+  if (engine.sparse_models || !sparse) return;
+  out.push_back(
+      fmt::format("{} {} runs no models with a top-k indexer, which came with 0.11: it would not load {}, "
+                  "and this counts what its "
+                  "rules would make of it",
+                  engine.name, engine.since.empty() ? engine.oldest : engine.since, model.name));
+}
+
 /// What model, engine and formats bring along, whatever the layout and the context are.
 void in_any_plan(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
   out.insert(out.end(), model.warnings.begin(), model.warnings.end());
@@ -218,6 +255,10 @@ void in_any_plan(Warnings& out, const ModelConfig& model, const PlanRequest& req
   latent_expanded(out, model, request);
   weight_formats(out, request);
   fork_format(out, request);
+  packed_entries(out, model, request);
+  newer_models(out, model, request.engine);
+  const Warnings cautions = hardware_cautions(model, request);
+  out.insert(out.end(), cautions.begin(), cautions.end());
   engine_version(out, request.engine);
   if (!request.weight_bytes) {
     for (const std::string& gap : weight_gaps(model)) out.push_back("weights: " + gap);
@@ -248,6 +289,7 @@ std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanReque
   engine_rules(out, model, request, plan);
   outside_share(out, request, plan);
   window_pools(out, model, request, plan);
+  kv_b_copies(out, model, request, plan);
   if (request.engine.marlin_experts && !request.weight_bytes && !plan.stages.empty()) {
     const StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
     if (const auto padded = padded_experts(model, request.weights, request.layout, stage.weights)) {

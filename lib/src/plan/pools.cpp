@@ -120,7 +120,8 @@ void check_block(const PoolInputs& inputs, int block) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} refuses block size {}: it must be a power of two", engine.name, block));
   }
-  if (block % engine.block_step != 0) {
+  const bool named = std::ranges::find(engine.asked_blocks, block) != engine.asked_blocks.end();
+  if (block % engine.block_step != 0 && !named) {
     throw Error(ErrorCode::kInvalidArgument,
                 fmt::format("{} refuses block size {}: it must be a multiple of {}", engine.name, block,
                             engine.block_step));
@@ -145,7 +146,9 @@ std::int64_t tokens_held(const PoolInputs& inputs, const CacheGroup& group, std:
     case WindowRule::kExact:
       return std::min(group.window, length);
     case WindowRule::kWithChunk:
-      return std::min(plus(group.window - (group.chunked ? 0 : 1), inputs.max_batched_tokens), length);
+      return std::min(plus(group.window - (group.chunked ? 0 : 1),
+                           times(inputs.prefill_chunks, inputs.max_batched_tokens)),
+                      length);
     case WindowRule::kWithBatch:
       return inputs.window_cells(group.window, length);
   }
@@ -269,11 +272,13 @@ PoolSet geometry_of(const PoolInputs& inputs, const std::vector<CacheSpec>& spec
   } else {
     set.pools.push_back(grouped_pool(specs_of(inputs, block, true), inputs, stage, set));
   }
+  std::int64_t least = 0;  // blocks of full-length layers, where a cache has several
   for (const CachePool& pool : set.pools) {
     for (const CacheGroup& group : pool.groups) {
-      if (group.kind == GroupKind::kFull) set.block = group.block;
+      if (group.kind == GroupKind::kFull && (least == 0 || group.block < least)) least = group.block;
     }
   }
+  if (least > 0) set.block = least;
   return set;
 }
 

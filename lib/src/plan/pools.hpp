@@ -25,6 +25,7 @@ struct PoolInputs {
   Layout layout;
   int block = 0;  ///< 0: default_block()
   std::int64_t max_batched_tokens = 8192;
+  int prefill_chunks = 1;
   bool with_mtp = false;
   int speculative_tokens = 0;  ///< as in PlanRequest
   StateBlocks state_blocks = StateBlocks::kOne;

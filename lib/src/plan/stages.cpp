@@ -5,8 +5,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -33,17 +33,18 @@ void in_range(const char* what, std::int64_t value, std::int64_t low, std::int64
 /// models by themselves, and a log or a case may hold any.
 void check_asked_block(const ModelConfig& model, const PlanRequest& request) {
   constexpr int kEntryBlock = 256;  // as cache_parts() takes it
-  constexpr std::array kVllmBlocks{8, 16, 32, 64, 128, 256};
   const int block = request.block;
+  const std::span<const int> taken = request.engine.asked_blocks;
   if (block == 0) return;
   if (model.count(AttentionKind::kCompressed) > 0 && block != kEntryBlock) {
     refuse(fmt::format("{} cannot have blocks of {}: the pages of its compressed entries are {} tokens",
                        model.name, block, kEntryBlock),
            fmt::format("leave --block out, or give --block {}", kEntryBlock));
   }
-  if (request.engine.name != "vllm" || model.count(AttentionKind::kRecurrent) > 0) return;
-  if (std::ranges::find(kVllmBlocks, block) == kVllmBlocks.end()) {
-    refuse(fmt::format("vllm has no block size {}: its sizes are {}", block, fmt::join(kVllmBlocks, ", ")));
+  if (taken.empty() || model.count(AttentionKind::kRecurrent) > 0) return;
+  if (std::ranges::find(taken, block) == taken.end()) {
+    refuse(fmt::format("{} has no block size {}: its sizes are {}", request.engine.name, block,
+                       fmt::join(taken, ", ")));
   }
 }
 
@@ -90,6 +91,7 @@ void check(const PlanRequest& request) {
   in_range("context", request.context, 0, kMostTokens);
   in_range("concurrency", request.concurrency, 0, kMostTokens);
   in_range("batched tokens", request.max_batched_tokens, 1, kMostTokens);
+  in_range("prefill chunks", request.prefill_chunks, 1, 16);
   in_range("sequences of a batch", request.max_sequences, 1, kMostTokens);
   in_range("drafted tokens", request.speculative_tokens, 0, 1024);
   in_range("micro-batch", request.micro_batch, 1, kMostTokens);
@@ -119,8 +121,8 @@ std::vector<Stage> plan_stages(const ModelConfig& model, const PlanRequest& requ
                                Words words) {
   const RuntimeBytes runtime = runtime_bytes(model, request);
   const std::vector<StageLayers> ranges = stage_layers(request.layout, model);
-  std::vector<PoolSet> pools = pool_geometries(inputs);
   check_asked_block(model, request);
+  std::vector<PoolSet> pools = pool_geometries(inputs);
   std::vector<Stage> stages;
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     Stage stage{.plan = weigh_stage(model, request, runtime, static_cast<int>(i), ranges[i], words),

@@ -12,12 +12,19 @@ StoredMla stored_mla(const ModelConfig& model, const EngineRules& engine) {
   if (!model.mla) {
     throw Error(ErrorCode::kInvalidArgument, fmt::format("{} has MLA layers but no MLA widths", model.name));
   }
-  StoredMla stored{.storage = engine.mla_storage, .head_dim_v = model.mla->v_head_dim};
+  StoredMla stored{.storage = engine.mla_storage,
+                   .head_dim_k = model.mla->head_width(),
+                   .head_dim_v = model.mla->v_head_dim};
   const auto expanded = std::ranges::find(engine.expanded, model.model_type, &ExpandedClass::model_type);
-  if (expanded == engine.expanded.end()) return stored;
-  stored.storage = MlaStorage::kExpanded;
-  if (expanded->pad_v) stored.head_dim_v = std::max(stored.head_dim_v, model.mla->head_width());
-  stored.why = expanded->why;
+  if (expanded != engine.expanded.end()) {
+    stored.storage = MlaStorage::kExpanded;
+    if (expanded->pad_v) stored.head_dim_v = std::max(stored.head_dim_v, stored.head_dim_k);
+    stored.why = expanded->why;
+  } else if (stored.storage == MlaStorage::kExpanded) {
+    stored.head_dim_k = std::max(stored.head_dim_k, engine.expanded_width);
+    stored.head_dim_v = std::max(stored.head_dim_v, engine.expanded_width);
+    stored.why = engine.no_latent;
+  }
   return stored;
 }
 

@@ -21,7 +21,50 @@ enum class Scope : std::uint8_t {
   kRows,    ///< index keys left out: SGLang before they were counted, llama.cpp in the line of its main cache
   kIndex,   ///< index keys alone, in a cache of their own (llama.cpp)
   kOneLayer,  ///< the pool of a drafter with one layer
+  kDense,     ///< DeepSeek-V4 in llama.cpp: compressed entries of 4 tokens alone
+  kSparse,    ///< those of 128
 };
+
+/// DeepSeek-V4 in llama.cpp, which has a cache for every kind of entry.
+bool entry_caches(const ModelConfig& model, const PoolInputs& inputs) {
+  return inputs.engine.pools == PoolKind::kCells && model.count(AttentionKind::kCompressed) > 0;
+}
+
+bool in_entry_cache(Scope scope, const CachePart& part) {
+  constexpr int kDenseRatio = 4;
+  const bool compressed = part.kind == PartKind::kEntries && part.window == 0;
+  switch (scope) {
+    case Scope::kWindow:
+      return part.window > 0;
+    case Scope::kIndex:
+      return part.kind == PartKind::kIndex;
+    case Scope::kDense:
+      return compressed && part.tokens_per_entry == kDenseRatio;
+    case Scope::kSparse:
+      return compressed && part.tokens_per_entry != kDenseRatio;
+    default:
+      return true;
+  }
+}
+
+/// Whether a line that announced a cache of this kind can speak of the scope.
+bool fits(CacheOf cache, Scope scope) {
+  switch (cache) {
+    case CacheOf::kUnknown:
+      return true;
+    case CacheOf::kFull:
+      return scope != Scope::kWindow;
+    case CacheOf::kWindow:
+      return scope != Scope::kFull;
+    case CacheOf::kDense:
+      return scope == Scope::kDense;
+    case CacheOf::kSparse:
+      return scope == Scope::kSparse;
+    case CacheOf::kIndex:
+      return scope == Scope::kIndex;
+  }
+  return true;
+}
 
 std::string_view text_of(Scope scope, const EngineRules& engine) {
   switch (scope) {
@@ -37,6 +80,10 @@ std::string_view text_of(Scope scope, const EngineRules& engine) {
       return " of index keys alone";
     case Scope::kOneLayer:
       return " of one layer: a drafter's own pool";
+    case Scope::kDense:
+      return " of entries of 4 tokens alone";
+    case Scope::kSparse:
+      return " of entries of 128 tokens alone";
   }
   return "";
 }
@@ -79,6 +126,7 @@ KeysAndValues stored(const ModelConfig& model, const PoolInputs& inputs, const H
   KeysAndValues sum;
   const double spare = static_cast<double>(inputs.engine.spare_blocks) * inputs.block;
   const auto whole = static_cast<std::int64_t>(held.tokens);
+  const bool entries = held.cells && entry_caches(model, inputs);
   LayerParts parts(model, inputs.format, inputs.engine, inputs.layout.tp);
   for (const LayerCache& layer : model.layers) {
     if ((layer.mtp && !inputs.with_mtp) || !in_scope(scope, layer)) continue;
@@ -87,7 +135,7 @@ KeysAndValues stored(const ModelConfig& model, const PoolInputs& inputs, const H
     for (const CachePart& part : parts.of(layer)) {
       const bool index = part.kind == PartKind::kIndex;
       if (part.kind == PartKind::kState || (scope == Scope::kRows && index) ||
-          (scope == Scope::kIndex && !index))
+          (scope == Scope::kIndex && !index) || (entries && !in_entry_cache(scope, part)))
         continue;
       double kept = held.tokens + spare;
       if (part.window > 0 && !held.cells && scope == Scope::kAll) {
@@ -99,8 +147,9 @@ KeysAndValues stored(const ModelConfig& model, const PoolInputs& inputs, const H
         kept = held.tokens / inputs.layout.dcp + spare;
       }
       keeps = true;
-      sum.keys += held.streams * kept * static_cast<double>(part.k_bytes) / part.tokens_per_entry;
-      sum.values += held.streams * kept * static_cast<double>(part.v_bytes) / part.tokens_per_entry;
+      const double kept_entries = held.streams * kept / (entries ? 1 : part.tokens_per_entry);
+      sum.keys += kept_entries * static_cast<double>(part.k_bytes);
+      sum.values += kept_entries * static_cast<double>(part.v_bytes);
     }
     sum.layers += keeps ? 1 : 0;
   }
@@ -133,12 +182,12 @@ std::vector<Trial::Option> Trial::bytes(const LogNumber& logged) const {
     if (model_.indexer) scopes.push_back(Scope::kRows);
     scopes.push_back(Scope::kOneLayer);
   }
+  if (entry_caches(model_, inputs_))
+    scopes = {Scope::kAll, Scope::kWindow, Scope::kDense, Scope::kSparse, Scope::kIndex};
   for (const Held& held : held_by(log_, logged)) {
     const std::size_t before = found.size();
     for (const Scope scope : scopes) {
-      const bool other_cache = (held.cache == CacheOf::kFull && scope == Scope::kWindow) ||
-                               (held.cache == CacheOf::kWindow && scope == Scope::kFull);
-      if (other_cache) continue;
+      if (!fits(held.cache, scope)) continue;
       const KeysAndValues sum = stored(model_, inputs_, held, scope);
       if (sum.layers == 0 || (held.layers > 0 && sum.layers != held.layers)) continue;
       const double value = wanted_of(logged, sum) / logged.unit;
@@ -190,6 +239,14 @@ void Trial::add_cells(std::vector<Option>& found, const LogNumber& logged) const
   };
   add(context, fmt::format("context of {}", num(context)));
   add(round_up(context, 256), fmt::format("context of {}, padded to 256", num(context)));
+  std::set<std::int64_t> ratios;
+  for (const LayerCache& layer : model_.layers) {
+    if (layer.compress_ratio > 0) ratios.insert(layer.compress_ratio);
+  }
+  for (const std::int64_t ratio : ratios) {
+    add(round_up(ceil_div(context, ratio), 256),
+        fmt::format("context of {} in entries of {}, padded to 256", num(context), ratio));
+  }
   std::set<std::int64_t> windows;
   for (const LayerCache& layer : model_.layers) windows.insert(layer.window);
   for (const std::int64_t window : windows) {

@@ -31,4 +31,23 @@ std::optional<PaddedExperts> padded_experts(const ModelConfig& model, const Weig
   return padded;
 }
 
+std::int64_t absorbed_bytes(const ModelConfig& model, const WeightScheme& scheme, const Layout& layout,
+                            int stage, const EngineRules& engine, bool with_mtp) {
+  constexpr int kPlainBits = 16;
+  if (!engine.absorbed_copies || scheme.attention.bits >= kPlainBits || !caches_latent(model, engine))
+    return 0;
+  const MlaDims& dims = *model.mla;
+  const std::int64_t heads = ceil_div(dims.num_heads, layout.tp);
+  const std::int64_t matrix =
+      times(times(heads, dims.qk_nope_head_dim + dims.v_head_dim), std::int64_t{2} * dims.kv_lora_rank);
+  const StageLayers range = stage_layers(layout, model)[static_cast<std::size_t>(stage)];
+  const bool last = stage + 1 == layout.pp;
+  const auto here = std::ranges::count_if(model.layers, [&](const LayerCache& layer) {
+    if (layer.kind != AttentionKind::kMla) return false;
+    if (layer.mtp) return with_mtp && last;
+    return layer.model_layer >= range.first && layer.model_layer < range.first + range.count;
+  });
+  return times(here, matrix);
+}
+
 }  // namespace mla::capacity

@@ -6,6 +6,7 @@
 
 #include "mla/capacity.hpp"
 
+/// What engines keep on a GPU beyond the weights that a checkpoint stores.
 namespace mla::capacity {
 
 /// How a 4-bit kernel stores the routed experts of a rank when their widths are none it takes.
@@ -21,5 +22,11 @@ struct PaddedExperts {
                                                                      const WeightScheme& scheme,
                                                                      const Layout& layout,
                                                                      const WeightPlan& counted);
+
+/// What absorbed decoding keeps of kv_b beside the stored matrices, on a rank of a stage: a copy in 16 bits, where the
+/// engine makes one (EngineRules::absorbed_copies) and the checkpoint stores fewer.
+[[nodiscard]] MLA_EXPORT std::int64_t absorbed_bytes(const ModelConfig& model, const WeightScheme& scheme,
+                                                     const Layout& layout, int stage,
+                                                     const EngineRules& engine, bool with_mtp);
 
 }  // namespace mla::capacity

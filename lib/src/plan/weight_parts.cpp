@@ -319,9 +319,39 @@ WeightPart final_norm(const ModelConfig& model) {
           .cols = model.hidden_size};
 }
 
+std::vector<WeightPart> tower_weights(const ModelConfig& model) {
+  if (!model.tower) return {};
+  const TowerConfig& tower = *model.tower;
+  constexpr std::int64_t kChannels = 3;
+  const std::int64_t width = tower.hidden_size;
+  const std::int64_t ffn = tower.intermediate_size;
+  const std::int64_t merged = tower.merged_patches * width;
+  const std::int64_t layers = tower.layers;
+  const auto part = [](std::string_view key, std::string_view title, Cut cut, std::int64_t copies,
+                       std::int64_t rows, std::int64_t cols) {
+    return WeightPart{.key = key,
+                      .title = title,
+                      .role = Role::kTower,
+                      .cut = cut,
+                      .copies = copies,
+                      .rows = rows,
+                      .cols = cols};
+  };
+  return {
+      part("other.tower_attention", "vision tower: q, k, v and output", Cut::kTensor, 4 * layers, width,
+           width),
+      part("other.tower_ffn", "vision tower: FFN", Cut::kTensor, 2 * layers, ffn, width),
+      part("other.tower_vectors", "vision tower: biases and norms", Cut::kWhole, layers, 1, 9 * width + ffn),
+      part("other.tower_patches", "vision tower: patches, positions and norms", Cut::kWhole, 1, width,
+           kChannels * tower.patch * tower.patch + 1 + tower.positions + 4),
+      part("other.projector_in", "projector, in", Cut::kWhole, 1, merged + 1, merged),
+      part("other.projector_out", "projector, out", Cut::kWhole, 1, model.hidden_size, merged + 1)};
+}
+
 std::vector<std::string> weight_gaps(const ModelConfig& model) {
   std::vector<std::string> gaps;
-  if (model.multimodal) gaps.emplace_back("the vision or audio tower is not counted: its config is not read");
+  if (model.multimodal && !model.tower)
+    gaps.emplace_back("the vision or audio tower is not counted: its config is not read");
   if (model.vocab_size == 0) {
     gaps.emplace_back("no vocab_size in the config: embedding, head and logits are not counted");
   }

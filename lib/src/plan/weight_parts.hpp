@@ -13,7 +13,17 @@
 namespace mla::capacity {
 
 /// Which entry of a WeightScheme stores it.
-enum class Role : std::uint8_t { kAttention, kDense, kShared, kExperts, kHead, kRouter, kEmbedding, kVector };
+enum class Role : std::uint8_t {
+  kAttention,
+  kDense,
+  kShared,
+  kExperts,
+  kHead,
+  kRouter,
+  kEmbedding,
+  kVector,  ///< bf16 always
+  kTower,   ///< bf16 always
+};
 
 /// How ranks share it.
 enum class Cut : std::uint8_t {
@@ -42,11 +52,13 @@ struct WeightPart {
 [[nodiscard]] WeightPart embedding_weights(const ModelConfig& model);
 [[nodiscard]] WeightPart head_weights(const ModelConfig& model);
 [[nodiscard]] WeightPart final_norm(const ModelConfig& model);
+/// The vision tower and its projector, on the first stage; empty where its config is not known.
+[[nodiscard]] MLA_EXPORT std::vector<WeightPart> tower_weights(const ModelConfig& model);
 /// The bytes of weights_on_rank() without its lines: for searches over many layouts.
 [[nodiscard]] std::int64_t weight_bytes_on_rank(const ModelConfig& model, const WeightScheme& scheme,
                                                 const Layout& layout, int stage, const EngineRules& engine,
                                                 bool with_mtp);
 /// What the config has but this does not count, as sentences.
-[[nodiscard]] std::vector<std::string> weight_gaps(const ModelConfig& model);
+[[nodiscard]] MLA_EXPORT std::vector<std::string> weight_gaps(const ModelConfig& model);
 
 }  // namespace mla::capacity

@@ -32,6 +32,7 @@ const WeightFormat& format_of(const WeightScheme& scheme, Role role) {
     case Role::kEmbedding:
       return scheme.embedding;
     case Role::kVector:
+    case Role::kTower:
       return bf16;
   }
   return bf16;
@@ -199,6 +200,9 @@ Ledger ledger_of(const ModelConfig& model, const WeightScheme& scheme, const Lay
     for (const WeightPart& part : layer_weights(model, layer)) ledger.add(part);
   }
   if (first || (last && model.tie_word_embeddings)) ledger.add(embedding_weights(model));
+  if (first) {
+    for (const WeightPart& part : tower_weights(model)) ledger.add(part);
+  }
   if (last && !model.tie_word_embeddings) ledger.add(head_weights(model));
   if (last) ledger.add(final_norm(model));
   if (last && with_mtp) {

@@ -66,8 +66,9 @@ std::vector<std::string> findings(std::span<const BenchRecord> records) {
   std::map<std::string, Times> windows;  // by backend
   for (const BenchRecord& record : records) {
     if (record.status != "ok" || record.repetition != 0) continue;
-    const std::string how = fmt::format("{} {} {} {} {} {}", record.device, record.timer, record.cache_state,
-                                        record.num_splits, record.threads, record.work);
+    const std::string how =
+        fmt::format("{} {} {} {} {} {} {}", record.device, record.timer, record.cache_state,
+                    record.num_splits, record.threads, record.work, record.mode);
     backends[record.key + how][record.backend] = *record.time_us;
     AttentionShape shape = parse_shape(record.key);
     if (shape.topk > 0) continue;

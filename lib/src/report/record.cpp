@@ -43,6 +43,13 @@ const std::vector<ShapeColumn>& shape_columns() {
       {{"requests", "requests"}, [](const AttentionShape& s) -> Cell { return std::ssize(s.batch); }},
       {{"q_len", "q len"}, longest_query},
       {{"kv", "kv", 0, true}, longest},
+      {{"shared_prefix", "shared prefix"},
+       [](const AttentionShape& s) -> Cell {  // a number where all requests share one, as the axis is
+         if (s.shared.empty()) return std::int64_t{0};
+         const SharedPrefix& first = s.shared.front();
+         if (s.shared.size() == 1 && first.count == std::ssize(s.batch)) return std::int64_t{first.tokens};
+         return fmt::format("{} groups", s.shared.size());
+       }},
       {{"window", "window"},
        [](const AttentionShape& s) -> Cell {
          if (s.topk > 0) return fmt::format("topk{}", s.topk);
@@ -66,6 +73,7 @@ const std::vector<RecordField>& fields() {
                                              {{"timer", "timer"}, &R::timer, true, true},
                                              {{"num_splits", "splits"}, &R::num_splits, true, true},
                                              {{"threads", "threads"}, &R::threads, true, true},
+                                             {{"mode", "mode"}, &R::mode, true, true},
                                              {{"status", "status"}, &R::status, true},
                                              {{"time_us", "time us", 1}, &R::time_us, true},
                                              {{"time_low_us", "low us", 1}, &R::time_low_us},
@@ -150,9 +158,10 @@ Cell get(const BenchRecord& record, const RecordField& field) {
 }
 
 std::string identity(const BenchRecord& record) {
-  return fmt::format("{} | {} | {} | {} | {} | splits {} | threads {}{}", record.key, record.backend,
+  return fmt::format("{} | {} | {} | {} | {} | splits {} | threads {}{}{}", record.key, record.backend,
                      record.device, record.cache_state, record.timer, record.num_splits, record.threads,
-                     record.work.empty() ? std::string() : " | " + record.work);
+                     record.work.empty() ? std::string() : " | " + record.work,
+                     record.mode.empty() ? std::string() : " | " + record.mode);
 }
 
 std::vector<Column> axis_columns() {

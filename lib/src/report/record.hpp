@@ -36,6 +36,7 @@ struct BenchRecord {
   std::string timer;            ///< "wall", "graph", "event" (could not be captured), "modelled"
   std::int64_t num_splits = 0;  ///< forced by the caller; 0: the backend's choice
   std::int64_t threads = 0;
+  std::string mode;  ///< "invariant", "prefix-once", "prefix-each" (spec::mode_text); empty: neither
   // How.
   std::string model;     ///< name the widths came from, or "custom"
   std::string strategy;  ///< "absorbed", "expanded"

@@ -29,7 +29,14 @@ bool needs_projections(const Backend& backend, const spec::SweepPoint& point, co
 
 }  // namespace
 
+Support supports_mode(const Backend& backend, const PlanOptions& options) {
+  const BackendInfo& info = backend.info();
+  if (!options.batch_invariant || info.batch_invariant || info.batch_invariant_option) return Support::yes();
+  return Support::no(fmt::format("{} has no way to the same bits in any batch", info.name));
+}
+
 Support DeviceCall::supports(const Backend& backend, const spec::SweepPoint& point, const Device& device) {
+  if (Support mode = supports_mode(backend, point.options); !mode) return mode;
   if (!point.step) return backend.supports(point.shape, device);
   if (point.shape.q_dtype != DType::kBF16 && point.shape.q_dtype != DType::kF16) {
     return Support::no(

@@ -12,6 +12,9 @@
 
 namespace mla::run {
 
+/// Whether a backend can compute as a point's options ask; what its plan() decides by the shape is not asked here.
+[[nodiscard]] Support supports_mode(const Backend& backend, const PlanOptions& options);
+
 /// What is timed at a point, planned: the attention alone; or the whole step of a layer's attention: new rows
 /// are normalised, rotated and written into the cache, the query is absorbed, attended with, projected up. A
 /// backend that takes head space does its own absorbing (or expanding); around one that takes only latent

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "core/shared_prefix.hpp"
 #include "mla/device_bench.hpp"
 #include "mla/random.hpp"
 #include "run/threads.hpp"
@@ -31,7 +32,9 @@ std::int64_t blocks_of(const Request& request, std::int64_t block_size) {
 
 std::int64_t blocks_of(const AttentionShape& shape) {
   std::int64_t blocks = 0;
-  for (const Request& request : shape.batch) blocks += blocks_of(request, shape.block_size);
+  for (std::size_t b = 0; b < shape.batch.size(); ++b) {
+    blocks += blocks_of(shape.batch[b], shape.block_size) - borrowed_keys(shape, b) / shape.block_size;
+  }
   return blocks;
 }
 
@@ -134,10 +137,16 @@ std::vector<std::int32_t> DeviceInputs::make_pool() {
   std::vector<std::int32_t> tables(static_cast<std::size_t>(table_elements_ * sets_), -1);
   auto next = ids.begin();
   for (std::int64_t row = 0; row < requests * sets_; ++row) {
-    const std::int64_t used =
-        blocks_of(shape_.batch[static_cast<std::size_t>(row % requests)], shape_.block_size);
-    std::copy_n(next, used, tables.begin() + row * columns);
-    next += used;
+    const auto request = static_cast<std::size_t>(row % requests);
+    const std::int64_t used = blocks_of(shape_.batch[request], shape_.block_size);
+    const std::int64_t borrowed = borrowed_keys(shape_, request) / shape_.block_size;
+    const auto to = tables.begin() + row * columns;
+    if (borrowed > 0) {
+      const std::int64_t leader = row - row % requests + shared_prefix_of(shape_, request)->first;
+      std::copy_n(tables.begin() + leader * columns, borrowed, to);
+    }
+    std::copy_n(next, used - borrowed, to + borrowed);
+    next += used - borrowed;
   }
   table_.assign(tables.begin(), tables.begin() + table_elements_);
 

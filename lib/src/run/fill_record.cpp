@@ -28,6 +28,7 @@ report::BenchRecord blank_record(const spec::SweepPoint& point, const spec::Meas
   record.timer = timer;
   record.num_splits = point.options.num_splits;
   record.threads = point.options.threads;
+  record.mode = spec::mode_text(point.options);
   record.model = point.model;
   record.command = spec::command_for(point, measure);
   record.when = utc_now();

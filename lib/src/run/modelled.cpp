@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/shared_prefix.hpp"
 #include "core/text.hpp"
 #include "mla/cache.hpp"
 #include "mla/error.hpp"
@@ -26,7 +27,9 @@ std::string_view arithmetic_type(const AttentionShape& shape) {
 
 double cache_bytes(const AttentionShape& shape) {
   double keys = 0;
-  for (const Request& request : shape.batch) keys += request.kv_len;
+  for (std::size_t b = 0; b < shape.batch.size(); ++b) {
+    keys += static_cast<double>(shape.batch[b].kv_len - borrowed_keys(shape, b));
+  }
   return keys * static_cast<double>(cache_layout(shape.cache, shape.dims).bytes_per_token());
 }
 

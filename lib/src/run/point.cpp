@@ -26,6 +26,8 @@ verify::Case case_of(const spec::SweepPoint& point, std::uint64_t seed) {
   verify::Case c;
   c.shape = point.shape;
   c.num_splits = point.options.num_splits;
+  c.batch_invariant = point.options.batch_invariant;
+  c.prefix_reads = point.options.prefix_reads;
   c.seed = seed;
   return c;
 }
@@ -56,6 +58,7 @@ Support supports_here(const Backend& backend, const spec::SweepPoint& point, con
     return gpu == nullptr ? Support::no("it needs a GPU, and " + real_devices().why_none)
                           : DeviceCall::supports(backend, point, *gpu);
   }
+  if (Support mode = supports_mode(backend, point.options); !mode) return mode;
   if (point.step) return Support::no("a whole step is timed on GPUs; on a CPU only the attention is");
   return backend.supports(point.shape, host_device());
 }

@@ -131,6 +131,7 @@ SampledCheck::SampledCheck(const SampleInputs& inputs)
   std::vector<int> heads = sample_heads(shape.dims.num_heads, inputs.seed());
   make_affordable(shape, tokens, heads);
   shape_.batch.clear();
+  shape_.shared.clear();  // of the requests below each has its rows to itself
   shape_.dims.num_heads = static_cast<int>(heads.size());
   for (const Token& token : tokens) {
     const Request& request = shape.batch[token.request];

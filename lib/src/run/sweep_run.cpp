@@ -11,11 +11,15 @@ namespace mla::run {
 namespace {
 
 std::string name_text(std::string_view backend, std::string key, bool step, std::int64_t splits,
-                      std::int64_t threads, std::string_view caches) {
+                      std::int64_t threads, std::string_view caches, std::string mode) {
   std::ranges::replace(key, ' ', '/');
   std::string name = fmt::format("{}/{}{}", backend, key, step ? "/step" : "");
   if (splits > 0) name += fmt::format("/splits{}", splits);
   if (threads > 0) name += fmt::format("/threads{}", threads);
+  if (!mode.empty()) {
+    std::ranges::replace(mode, ' ', '/');
+    name += '/' + mode;
+  }
   return fmt::format("{}/{}", name, caches);
 }
 
@@ -101,12 +105,12 @@ std::vector<DriverPoint> driver_points(const spec::Sweep& sweep, const SweepOpti
 
 std::string point_name(const spec::SweepPoint& point) {
   return name_text(point.backend, to_text(point.shape), point.step, point.options.num_splits,
-                   point.options.threads, spec::name_of(point.caches));
+                   point.options.threads, spec::name_of(point.caches), spec::mode_text(point.options));
 }
 
 std::string name_of(const report::BenchRecord& record) {
   return name_text(record.backend, record.key, record.work == "step", record.num_splits, record.threads,
-                   record.cache_state);
+                   record.cache_state, record.mode);
 }
 
 std::string done_key(const report::BenchRecord& record) {

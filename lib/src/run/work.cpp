@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/shared_prefix.hpp"
 #include "mla/cache.hpp"
 #include "mla/dtype.hpp"
 
@@ -20,10 +21,13 @@ std::int64_t visible(const Mask& mask, std::int64_t p, std::int64_t n) {
 
 /// Keys that at least one of the request's queries sees: the union of windows of consecutive positions, and
 /// the sink.
-std::int64_t distinct_rows(const Mask& mask, const Request& request) {
+std::int64_t distinct_rows(const AttentionShape& shape, std::size_t index) {
+  const Mask& mask = shape.mask;
+  const Request& request = shape.batch[index];
   const std::int64_t n = request.kv_len;
   if (request.q_len == 0 || n == 0) return 0;
-  if (!mask.causal || !mask.window) return n;
+  // Keys of a shared prefix are the first member's. (With a window, which leaves most of it out, they are counted again.)
+  if (!mask.causal || !mask.window) return n - borrowed_keys(shape, index);
   const std::int64_t first_position = n - request.q_len;
   const std::int64_t first_in_window = std::max<std::int64_t>(0, first_position - *mask.window + 1);
   return n - first_in_window + std::min<std::int64_t>(mask.sink, first_in_window);
@@ -41,7 +45,8 @@ double Work::flops_of(std::string_view strategy) const noexcept {
 
 Work count_work(const AttentionShape& shape) {
   Work work;
-  for (const Request& request : shape.batch) {
+  for (std::size_t b = 0; b < shape.batch.size(); ++b) {
+    const Request& request = shape.batch[b];
     const std::int64_t n = request.kv_len;
     if (shape.topk > 0) {
       work.pairs += request.q_len * std::min<std::int64_t>(shape.topk, n);
@@ -50,7 +55,7 @@ Work count_work(const AttentionShape& shape) {
     }
     for (std::int64_t i = 0; i < request.q_len; ++i)
       work.pairs += visible(shape.mask, n - request.q_len + i, n);
-    work.rows += distinct_rows(shape.mask, request);
+    work.rows += distinct_rows(shape, b);
   }
   const MlaDims& dims = shape.dims;
   const auto heads = static_cast<double>(dims.num_heads);

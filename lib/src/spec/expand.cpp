@@ -44,8 +44,8 @@ std::vector<std::string> tokens_of(const SweepKey& key, const std::string& text,
 
 /// What a point is, for throwing out repetitions.
 std::string point_text(const SweepPoint& point) {
-  return fmt::format("{}|{}|{}|{}|{}|{}", to_text(point.shape), point.backend, point.options.num_splits,
-                     point.options.threads, name_of(point.caches), point.step);
+  return fmt::format("{}|{}|{}|{}|{}|{}|{}", to_text(point.shape), point.backend, point.options.num_splits,
+                     point.options.threads, name_of(point.caches), point.step, mode_text(point.options));
 }
 
 struct Axis {
@@ -129,6 +129,11 @@ std::string command_for(const SweepPoint& point, const Measure& measure) {
                                     to_text(point.shape), point.backend, name_of(point.caches), measure.seed);
   if (point.step) command += " --work step";
   if (point.options.num_splits > 0) command += fmt::format(" --splits {}", point.options.num_splits);
+  if (point.options.batch_invariant) command += " --invariant yes";
+  if (point.options.prefix_reads != PrefixReads::kAuto) {
+    command +=
+        fmt::format(" --prefix-reads {}", point.options.prefix_reads == PrefixReads::kOnce ? "once" : "each");
+  }
   if (point.options.threads > 0) command += fmt::format(" --threads {}", point.options.threads);
   return command;
 }

@@ -70,6 +70,13 @@ SweepPoint PointBuilder::build(const Tokens& tokens) {
   SweepPoint point;
   point.backend = at(tokens, "backend");
   point.options.num_splits = parse_small(at(tokens, "splits"), "splits");
+  point.options.prefix_reads = read(spec_, tokens, "prefix_reads", [](const std::string& text) {
+    return pick<PrefixReads>(
+        text, {{"auto", PrefixReads::kAuto}, {"once", PrefixReads::kOnce}, {"each", PrefixReads::kEach}});
+  });
+  point.options.batch_invariant = read(spec_, tokens, "invariant", [](const std::string& text) {
+    return pick<bool>(text, {{"yes", true}, {"no", false}});
+  });
   point.options.threads = parse_small(at(tokens, "threads"), "threads");
   point.caches = read(spec_, tokens, "caches", [](const std::string& text) {
     return pick<Caches>(text, {{"cold", Caches::kCold}, {"warm", Caches::kWarm}});
@@ -83,6 +90,8 @@ SweepPoint PointBuilder::build(const Tokens& tokens) {
   } else {
     build_shape(tokens, point);
   }
+  // Without a shared prefix there is nothing to read once or for each.
+  if (point.shape.shared.empty()) point.options.prefix_reads = PrefixReads::kAuto;
   if (point.step) point.shape.space = QuerySpace::kHead;  // the projections are part of it
   mla::validate(point.shape.dims);
   mla::validate(point.shape);
@@ -125,6 +134,9 @@ void PointBuilder::build_shape(const Tokens& tokens, SweepPoint& point) {
     return pick<QuerySpace>(text, {{"head", QuerySpace::kHead}, {"latent", QuerySpace::kLatent}});
   });
   shape.batch = batch_of(tokens);
+  if (const std::int32_t shared = count(tokens, "shared_prefix"); shared > 0) {
+    shape.shared = {{.tokens = shared, .count = static_cast<std::int32_t>(shape.batch.size())}};
+  }
   shape.topk = count(tokens, "topk");
   if (const std::string window = at(tokens, "window"); window != "full" && shape.topk == 0) {
     shape.mask.window = count(tokens, "window");

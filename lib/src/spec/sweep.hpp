@@ -121,6 +121,11 @@ struct Sweep {
 /// "0.5%" -> 0.005. Throws kInvalidArgument unless it is in (0 %, 100 %].
 [[nodiscard]] double parse_percent(std::string_view text, std::string_view what);
 
+/// What records say of a plan's options beside splits and threads: "invariant", "prefix-once", "prefix-each", two of them, or nothing.
+[[nodiscard]] std::string mode_text(const PlanOptions& options);
+/// Sets what mode_text wrote. Throws kParse naming the word.
+void read_mode(std::string_view text, PlanOptions& options);
+
 /// The options that make `mla-bench run` measure just this point again.
 [[nodiscard]] std::string command_for(const SweepPoint& point, const Measure& measure);
 

@@ -71,6 +71,10 @@ void add_file(capacity::Checkpoint& checkpoint, const SafetensorsFile& file) {
     checkpoint.tensors.push_back({name, bytes});
     checkpoint.total += bytes;
   }
+  for (const auto& [name, tensor] : file.unread()) {
+    checkpoint.tensors.push_back({name, tensor.bytes});
+    checkpoint.total += tensor.bytes;
+  }
 }
 
 }  // namespace
@@ -95,7 +99,7 @@ capacity::Checkpoint parse_weight_index(std::string_view text, const std::string
   for (const auto& [shard, names] : shards) {
     const SafetensorsFile file = SafetensorsFile::open(folder / shard);
     for (const std::string& name : names) {
-      if (file.find(name) == nullptr) {
+      if (file.find(name) == nullptr && !file.unread().contains(name)) {
         wrong(path, fmt::format("tensor {} is not in {}", text::quoted(name), text::quoted(shard)));
       }
     }

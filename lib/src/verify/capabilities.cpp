@@ -70,6 +70,11 @@ void ask_lengths(std::vector<Question>& all) {
   all.push_back({"requests", "empty among others", [](Case& c) {
                    c.shape.batch = {{1, 70}, {1, 0}, {1, 1}};
                  }});
+  all.push_back({"requests", "with a shared prefix", [](Case& c) {
+                   const std::int32_t block = c.shape.block_size;
+                   c.shape.batch = {{1, 2 * block}, {1, 2 * block + 7}, {1, 3}};
+                   c.shape.shared = {{2 * block, 0, 2}};
+                 }});
   all.push_back({"phase", "decode", [](Case& c) { c.shape.phase = Phase::kDecode; }});
   all.push_back({"phase", "prefill", [](Case& c) {
                    c.shape.phase = Phase::kPrefill;

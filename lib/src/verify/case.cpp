@@ -46,6 +46,9 @@ constexpr std::array<Name<IndexKind>, 7> kIndexes{{{IndexKind::kPlain, "plain"},
 constexpr std::array<Name<Poison>, 4> kPoisons{
     {{Poison::kNan, "nan"}, {Poison::kInfinity, "inf"}, {Poison::kZero, "zero"}, {Poison::kMaximum, "max"}}};
 
+constexpr std::array<Name<PrefixReads>, 3> kReads{
+    {{PrefixReads::kAuto, "auto"}, {PrefixReads::kOnce, "once"}, {PrefixReads::kEach, "each"}}};
+
 template <class Names, class Enum>
 std::string_view text_of(const Names& names, Enum value) noexcept {
   for (const auto& name : names) {
@@ -115,6 +118,8 @@ constexpr Word kWords[] = {
      [](Case& c, std::string_view t) { c.lse = switch_of("lse", t); }},
     {"invariant", [](const Case& c) { return yes_no(c.batch_invariant); },
      [](Case& c, std::string_view t) { c.batch_invariant = switch_of("invariant", t); }},
+    {"reads", [](const Case& c) { return std::string(text_of(kReads, c.prefix_reads)); },
+     [](Case& c, std::string_view t) { c.prefix_reads = value_of(kReads, "reads", t); }},
     {"splits", [](const Case& c) { return fmt::format("{}", c.num_splits); },
      [](Case& c, std::string_view t) { c.num_splits = number_of<std::int32_t>("splits", t); }},
     {"seed", [](const Case& c) { return fmt::format("{}", c.seed); },

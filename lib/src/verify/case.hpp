@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "mla/backend.hpp"
 #include "mla/shape.hpp"
 
 /// mla-verify's machinery: cases, the problems made from them, the judgement of a backend on one, oracles,
@@ -59,7 +60,8 @@ struct Case {
   bool far_rows = false;           ///< tokens of q and out lie 2^30 elements apart: offsets pass 2^31
   bool lse = true;                 ///< ask for the LSE
   bool batch_invariant = false;    ///< ask for the same bits in any batch (PlanOptions)
-  std::int32_t num_splits = 0;     ///< forced number of splits, 0: the backend decides
+  PrefixReads prefix_reads = PrefixReads::kAuto;  ///< of shared prefixes (PlanOptions)
+  std::int32_t num_splits = 0;                    ///< forced number of splits, 0: the backend decides
   std::uint64_t seed = 1;
   friend bool operator==(const Case&, const Case&) = default;
 };

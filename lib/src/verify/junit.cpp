@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 
 #include "mla/error.hpp"
+#include "report/html.hpp"
 #include "verify/junit.hpp"
 
 namespace mla::verify {
@@ -13,25 +15,9 @@ namespace {
 
 /// Text of an XML attribute; control characters, which XML 1.0 cannot hold, become spaces.
 std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
+  std::string out = report::html_escaped(text);
+  std::ranges::replace_if(
+      out, [](unsigned char c) { return c < 0x20; }, ' ');
   return out;
 }
 

@@ -29,5 +29,6 @@ namespace mla::verify {
 [[nodiscard]] OracleOutcome oracle_shorter(const OracleSubject& subject);
 [[nodiscard]] OracleOutcome oracle_splits(const OracleSubject& subject);
 [[nodiscard]] OracleOutcome oracle_chunks(const OracleSubject& subject);
+[[nodiscard]] OracleOutcome oracle_shared_prefix(const OracleSubject& subject);
 
 }  // namespace mla::verify

@@ -36,7 +36,9 @@ constexpr Oracle kOracles[] = {
     {"one-by-one", "several queries at once or one by one", oracle_one_by_one},
     {"shorter", "a plan for longer requests serves shorter and empty ones", oracle_shorter},
     {"splits", "1 to 32 splits", oracle_splits},
-    {"chunks", "one prefix in chunks, an empty one among them, merged by LSE", oracle_chunks}};
+    {"chunks", "one prefix in chunks, an empty one among them, merged by LSE", oracle_chunks},
+    {"shared-prefix", "keys that requests share, told or not, or told and not so: the same as by itself",
+     oracle_shared_prefix}};
 
 /// The first of some dims that the backend serves.
 std::optional<Case> smallest_shape(const Participant& participant, QuerySpace space, Phase phase,

@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 
+#include "core/shared_prefix.hpp"
 #include "mla/error.hpp"
 #include "mla/random.hpp"
 
@@ -64,8 +65,22 @@ Problem::Problem(const Case& c, Values values) : case_(c), values_(std::move(val
     cu_seqlens_q_.push_back(cu_seqlens_q_.back() + r.q_len);
     seq_lens_.push_back(r.kv_len);
   }
+  share_prefixes();
   encode_query();
   encode_cache();
+}
+
+/// The first keys of a group's members are those of its first member.
+void Problem::share_prefixes() {
+  const auto width = static_cast<std::ptrdiff_t>(shape().dims.latent_width());
+  std::vector<std::ptrdiff_t> start{0};
+  for (const Request& r : shape().batch) start.push_back(start.back() + r.kv_len * width);
+  for (const SharedPrefix& s : shape().shared) {
+    const auto from = values_.latent.begin() + start[static_cast<std::size_t>(s.first)];
+    for (std::int32_t b = s.first + 1; b < s.first + s.count; ++b) {
+      std::copy_n(from, s.tokens * width, values_.latent.begin() + start[static_cast<std::size_t>(b)]);
+    }
+  }
 }
 
 void Problem::encode_query() {
@@ -92,7 +107,10 @@ void Problem::encode_query() {
 /// unused.
 std::vector<std::int64_t> Problem::assign_blocks() {
   std::int64_t needed = 0;
-  for (const Request& r : shape().batch) needed += blocks_of(r, shape().block_size);
+  for (std::size_t b = 0; b < shape().batch.size(); ++b) {
+    needed +=
+        blocks_of(shape().batch[b], shape().block_size) - borrowed_keys(shape(), b) / shape().block_size;
+  }
   const std::int64_t total = std::max<std::int64_t>(1, case_.permuted ? needed + needed / 2 + 1 : needed);
   std::vector<std::int64_t> ids(static_cast<std::size_t>(total));
   std::iota(ids.begin(), ids.end(), case_.first_block);
@@ -161,13 +179,22 @@ void Problem::encode_cache() {
   const auto rank = static_cast<std::size_t>(d.kv_lora_rank);
   const auto width = static_cast<std::size_t>(d.latent_width());
   std::size_t used = 0, row = 0;
+  std::vector<std::size_t> first_rows;  // of each request
   for (std::size_t b = 0; b < shape().batch.size(); ++b) {
-    for (std::int64_t p = 0; p < shape().batch[b].kv_len; ++p, ++row) {
+    first_rows.push_back(row);
+    double* const entries = table.data() + b * static_cast<std::size_t>(columns);
+    const std::int64_t borrowed = borrowed_keys(shape(), b);
+    if (borrowed > 0) {  // blocks and rows as they have been read back already
+      const auto leader = static_cast<std::size_t>(shared_prefix_of(shape(), b)->first);
+      std::copy_n(table.data() + leader * static_cast<std::size_t>(columns), borrowed / shape().block_size,
+                  entries);
+      std::copy_n(values_.latent.data() + first_rows[leader] * width,
+                  static_cast<std::size_t>(borrowed) * width, values_.latent.data() + row * width);
+      row += static_cast<std::size_t>(borrowed);
+    }
+    for (std::int64_t p = borrowed; p < shape().batch[b].kv_len; ++p, ++row) {
       const std::int64_t offset = p % shape().block_size;
-      if (offset == 0) {
-        table[b * static_cast<std::size_t>(columns) + static_cast<std::size_t>(p / shape().block_size)] =
-            static_cast<double>(ids[used++]);
-      }
+      if (offset == 0) entries[p / shape().block_size] = static_cast<double>(ids[used++]);
       const std::int64_t block = ids[used - 1] - case_.first_block;
       std::byte* at = pool_.bytes.data() + block * pool_.block_stride + offset * pool_.row_stride;
       std::byte* k_pe_at = layout_.split() ? k_pe_pool_.bytes.data() + block * k_pe_pool_.block_stride +

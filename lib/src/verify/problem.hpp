@@ -53,6 +53,7 @@ class Problem {
   [[nodiscard]] reference::MlaProblem reference_problem() const;
 
  private:
+  void share_prefixes();
   void encode_query();
   void encode_cache();
   void lay_out_pool(HostPool& pool, std::int64_t row_bytes, std::int64_t blocks) const;

@@ -119,7 +119,19 @@ PlanOptions plan_options(const Case& c) {
   PlanOptions options;
   options.num_splits = c.num_splits;
   options.batch_invariant = c.batch_invariant;
+  options.prefix_reads = c.prefix_reads;
   return options;
+}
+
+bool is_taken(const Backend& backend, const Case& c, const Device& device) {
+  if (!backend.supports(c.shape, device)) return false;
+  try {
+    (void)backend.plan(c.shape, device, plan_options(c));
+    return true;
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kUnsupported) return false;
+    return true;  // the case shows what is wrong
+  }
 }
 
 Execution execute(const Backend& backend, Stage& stage, const Problem& problem, const Device& device,

@@ -76,6 +76,9 @@ struct Verdict {
 /// What a case forces of the backends.
 [[nodiscard]] PlanOptions plan_options(const Case& c);
 
+/// Whether the backend takes the case with what it forces (splits): it supports the shape and makes a plan.
+[[nodiscard]] bool is_taken(const Backend& backend, const Case& c, const Device& device);
+
 /// A case with its reference: made once, used for every backend.
 class CaseRun {
  public:

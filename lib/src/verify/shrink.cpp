@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "core/shared_prefix.hpp"
 #include "mla/error.hpp"
 
 namespace mla::verify {
@@ -25,6 +26,7 @@ class Simplifier {
 
   std::vector<Case> all() {
     requests();
+    shared();
     lengths();
     heads_and_widths();
     mask();
@@ -51,10 +53,10 @@ class Simplifier {
 
   void requests() {
     const std::size_t n = case_.shape.batch.size();
-    const auto keep = [this](std::size_t first, std::size_t count) {
+    const auto keep = [this, n](std::size_t first, std::size_t count) {
       add([=](Case& c) {
-        const auto begin = c.shape.batch.begin() + static_cast<std::ptrdiff_t>(first);
-        c.shape.batch = std::vector<Request>(begin, begin + static_cast<std::ptrdiff_t>(count));
+        drop_requests(c.shape, first + count, n - first - count);
+        drop_requests(c.shape, 0, first);
       });
     };
     if (n > 1) {
@@ -63,7 +65,22 @@ class Simplifier {
       keep(n / 2, n - n / 2);
     }
     for (std::size_t i = 0; n > 1 && i < n; ++i) {
-      add([i](Case& c) { c.shape.batch.erase(c.shape.batch.begin() + static_cast<std::ptrdiff_t>(i)); });
+      add([i](Case& c) { drop_requests(c.shape, i, 1); });
+    }
+  }
+
+  void shared() {
+    if (!case_.shape.shared.empty()) {
+      add([](Case& c) {
+        c.shape.shared.clear();
+        c.prefix_reads = PrefixReads::kAuto;
+      });
+    }
+    for (std::size_t i = 0; i < case_.shape.shared.size(); ++i) {
+      add([i](Case& c) { c.shape.shared.erase(c.shape.shared.begin() + static_cast<std::ptrdiff_t>(i)); });
+      for (const std::int32_t blocks : smaller(case_.shape.shared[i].tokens / case_.shape.block_size, 1)) {
+        add([=](Case& c) { c.shape.shared[i].tokens = blocks * c.shape.block_size; });
+      }
     }
   }
 

@@ -95,6 +95,47 @@ std::vector<Case> prefill_cases(bool wide, std::uint64_t seed) {
   return cases;
 }
 
+/// Requests that share leading blocks: ragged behind the prefix, one that ends with it, groups of one, requests of no
+/// group before, between and behind them, several new tokens, few rows and many.
+std::vector<Case> prefix_cases(bool wide, std::uint64_t seed) {
+  std::vector<Case> cases;
+  const auto add = [&](std::int32_t heads, std::vector<Request> batch,
+                       std::vector<SharedPrefix> shared) -> Case& {
+    Case c;
+    c.seed = seed + cases.size();
+    c.shape.dims = {heads, 512, 64, 128, 128};
+    c.shape.batch = std::move(batch);
+    c.shape.shared = std::move(shared);
+    c.prefix_reads = PrefixReads::kOnce;
+    cases.push_back(c);
+    return cases.back();
+  };
+  add(16, {{1, 128}, {1, 129}, {1, 200}, {1, 700}}, {{128, 0, 4}});
+  add(16, {{1, 70}, {1, 300}, {1, 256}, {1, 0}, {1, 90}, {1, 65}, {1, 200}},
+      {{256, 1, 2}, {64, 4, 1}, {64, 5, 2}});
+  add(3, {{2, 70}, {4, 67}, {1, 64}, {3, 150}}, {{64, 0, 4}});
+  Case& head_space = add(4, {{1, 130}, {2, 131}, {1, 9}}, {{128, 0, 2}});
+  head_space.shape.space = QuerySpace::kHead;
+  head_space.strided = true;
+  Case& full = add(40, {{1, 96}, {2, 97}, {1, 112}}, {{96, 0, 3}});
+  full.shape.mask.causal = false;
+  full.shape.block_size = 16;
+  full.shape.q_dtype = DType::kF16;
+  full.shape.out_dtype = DType::kF32;
+  full.shape.cache = CacheFormat::kF16Split;
+  for (const ValueKind values : {ValueKind::kDominant, ValueKind::kExtreme, ValueKind::kNan}) {
+    add(16, {{1, 130}, {1, 200}, {1, 70}}, {{128, 0, 2}}).values = values;
+  }
+  if (!wide) return cases;
+  add(128, {{1, 1100}, {2, 1025}, {1, 1030}, {1, 77}}, {{1024, 0, 3}});
+  add(64, {{1, 2048}, {1, 2100}, {1, 2049}, {1, 2300}}, {{2048, 0, 4}}).num_splits = 7;
+  add(16, std::vector<Request>(16, {1, 4500}), {{4096, 0, 16}});
+  Case& narrow = add(24, {{1, 300}, {1, 310}}, {{288, 0, 2}});
+  narrow.shape.dims = {24, 256, 32, 64, 64};
+  narrow.shape.block_size = 1;
+  return cases;
+}
+
 const Extent& extent_of(std::string_view name) {
   for (const Extent& extent : kExtents) {
     if (extent.name == name) return extent;
@@ -166,6 +207,7 @@ Suite make_suite(std::string_view name, std::span<const Backend* const> backends
   suite.covered = design.covered;
   suite.cases = far_cases(seed);
   for (Case& c : prefill_cases(extent.wide, seed)) suite.cases.push_back(std::move(c));
+  for (Case& c : prefix_cases(extent.wide, seed)) suite.cases.push_back(std::move(c));
   for (std::size_t i = 0; i < design.rows.size(); ++i) {
     if (const std::optional<Case> c = build(axes, design.rows[i], seed + i)) suite.cases.push_back(*c);
   }
@@ -196,9 +238,9 @@ Case CaseSource::random_case(std::uint64_t seed) const {
   }
 }
 
-std::vector<Case> CaseSource::cases_taken(const std::function<bool(const AttentionShape&)>& takes,
-                                          std::size_t wanted, std::uint64_t seed) const {
-  constexpr std::uint64_t kMostTries = 4000;
+std::vector<Case> CaseSource::cases_taken(const std::function<bool(const Case&)>& takes, std::size_t wanted,
+                                          std::uint64_t seed) const {
+  constexpr std::uint64_t kMostTries = 10'000;
   constexpr std::uint64_t kMostChanges = 3;
   const CounterRng rng(seed, 91);
   std::vector<Case> cases;
@@ -210,7 +252,11 @@ std::vector<Case> CaseSource::cases_taken(const std::function<bool(const Attenti
   for (std::uint64_t i = 0; cases.size() < wanted && i < kMostTries; ++i) {
     Row row = last;
     if (cases.empty()) {
-      for (std::size_t a = 0; a < row.size(); ++a) draw(row, a, rng, counter++);
+      // Who serves little serves what is plain, which the first level of most axes is: half of them stay there.
+      row.assign(row.size(), 0);
+      for (std::size_t a = 0; a < row.size(); ++a) {
+        if (rng.between(counter++, 0, 1) == 1) draw(row, a, rng, counter++);
+      }
     } else {
       for (std::uint64_t change = 0; change <= i % kMostChanges; ++change) {
         const std::size_t changed = axis();
@@ -218,18 +264,18 @@ std::vector<Case> CaseSource::cases_taken(const std::function<bool(const Attenti
       }
     }
     const std::optional<Case> c = affordable(row, seed + i);
-    if (!c || !takes(c->shape)) continue;
+    if (!c || !takes(*c)) continue;
     last = row;
     cases.push_back(*c);
   }
   return cases;
 }
 
-void top_up(Suite& suite, const CaseSource& source,
-            std::span<const std::function<bool(const AttentionShape&)>> takes, std::uint64_t seed) {
+void top_up(Suite& suite, const CaseSource& source, std::span<const std::function<bool(const Case&)>> takes,
+            std::uint64_t seed) {
   constexpr std::int64_t kFewest = 40;
   for (const auto& one : takes) {
-    const auto enough = std::ranges::count_if(suite.cases, [&](const Case& c) { return one(c.shape); });
+    const auto enough = std::ranges::count_if(suite.cases, one);
     if (enough >= kFewest) continue;
     for (Case& c : source.cases_taken(one, static_cast<std::size_t>(kFewest - enough), seed))
       suite.cases.push_back(std::move(c));

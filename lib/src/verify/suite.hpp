@@ -43,8 +43,8 @@ class CaseSource {
   CaseSource(bool wide, std::span<const Backend* const> backends, double largest);
   /// The same case for the same seed.
   [[nodiscard]] Case random_case(std::uint64_t seed) const;
-  /// Up to `wanted` cases whose shapes are taken: found at random, then by changing a few axes of one that was found.
-  [[nodiscard]] std::vector<Case> cases_taken(const std::function<bool(const AttentionShape&)>& takes,
+  /// Up to `wanted` cases that are taken: found at random, then by changing a few axes of one that was found.
+  [[nodiscard]] std::vector<Case> cases_taken(const std::function<bool(const Case&)>& takes,
                                               std::size_t wanted, std::uint64_t seed) const;
 
  private:
@@ -60,10 +60,10 @@ class CaseSource {
 [[nodiscard]] CaseSource suite_source(std::string_view name, std::span<const Backend* const> backends);
 
 /// Adds random cases of the suite's kind for who takes few of its cases, because it serves few shapes, types or
-/// lengths, until everyone has some tens. `takes[i]`: whether the i-th participant takes a shape. Nothing is added to a
+/// lengths, until everyone has some tens. `takes[i]`: whether the i-th participant takes a case. Nothing is added to a
 /// suite that is no kind (a file).
-void top_up(Suite& suite, const CaseSource& source,
-            std::span<const std::function<bool(const AttentionShape&)>> takes, std::uint64_t seed);
+void top_up(Suite& suite, const CaseSource& source, std::span<const std::function<bool(const Case&)>> takes,
+            std::uint64_t seed);
 
 /// Names that make_suite takes.
 [[nodiscard]] std::vector<std::string> suite_names();

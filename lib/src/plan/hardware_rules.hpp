@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mla/capacity.hpp"
+
+namespace mla::capacity {
+
+/// Sentences on formats and blocks for which this GPU has no kernels, or only ones that unpack; none for a GPU that is not
+/// described.
+[[nodiscard]] MLA_EXPORT std::vector<std::string> hardware_cautions(const ModelConfig& model,
+                                                                    const PlanRequest& request);
+
+}  // namespace mla::capacity
