@@ -139,8 +139,9 @@ class TorchPeer:
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         torch.cuda.synchronize()
         if graph:
-            # The device waits while the host enqueues: else the launch's own delay would be measured, not the graph.
-            torch.cuda._sleep(1_000_000)
+            # Work of the same kind while the host enqueues: without it the launch's own delay would be measured, and after
+            # an idle wait a card at its power limit is faster than it stays.
+            call()
         begin.record()
         call()
         end.record()

@@ -12,14 +12,15 @@
 /// Each block takes a range of requests (grid x) and every gridDim.y-th piece of their entries (grid y). It
 /// first adds up the counts of all requests before its range: requests / 256 loads a thread, from the L2,
 /// cheaper than a second launch up to some ten thousand requests. Entries are then independent: position by
-/// division, block id by one load, 4 to 12 bytes stored. Bound by the stores.
+/// division, block id by one load, 4 to 12 bytes stored; four loads of a thread are in flight. Bound by the
+/// memory.
 namespace mla::MLA_ARCH_NS::index {
 
 using namespace mla::kernels::index;
 using kernels::Strided;
 
 inline constexpr int kThreads = 256;
-inline constexpr int kBlocks = 6;  // a multiprocessor: left alone, ptxas settles on 32 registers and spills
+inline constexpr int kBlocks = 5;  // a multiprocessor: of the registers that four loads in flight need
 
 /// Sums over the block's threads, known to all of them.
 template <int kSums>
@@ -86,25 +87,53 @@ __device__ long long entries_before(int requests, const Count& count) {
   return sum[0];
 }
 
-/// Offsets [requests + 1] from `offset` on and, for each entry i of each request r, open(r)(i, offset + i):
-/// open() loads what all entries of a request share, so that the entries are independent of each other.
+/// store(i, load(i)) for this block's share of i in [0, entries). Loads of several entries are made before the
+/// first is waited for: with one at a time the memory's latency is all that shows.
+template <class Load, class Store>
+__device__ inline void each_entry(std::int64_t entries, const Load& load, const Store& store) {
+  constexpr int kTogether = 4;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * kThreads;
+  std::int64_t i = blockIdx.y * kThreads + threadIdx.x;
+  for (; i + (kTogether - 1) * step < entries; i += kTogether * step) {
+    decltype(load(i)) loaded[kTogether];
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) loaded[u] = load(i + u * step);
+#pragma unroll
+    for (int u = 0; u < kTogether; ++u) store(i + u * step, loaded[u]);
+  }
+  for (; i < entries; i += step) store(i, load(i));
+}
+
+/// Offsets [requests + 1] from `offset` on and, for each entry i of each request r, open(r).store(i, offset + i,
+/// open(r).load(i)) where that is below the capacity: open() makes what all entries of a request share.
 template <class Count, class Open>
-__device__ void fill_csr(int requests, long long offset, const Strided<std::int32_t>& offsets,
-                         const Count& count, const Open& open) {
+__device__ void fill_csr(int requests, long long offset, long long capacity,
+                         const Strided<std::int32_t>& offsets, const Count& count, const Open& open) {
   const Range mine = my_requests(requests);
   const bool writer = blockIdx.y == 0 && threadIdx.x == 0;
   if (writer && blockIdx.x == 0) offsets[0] = 0;
   for (int r = mine.begin; r < mine.end; ++r) {
-    const int entries = count(r);
+    const long long entries = count(r);
     const auto fill = open(r);
-#pragma unroll 4
-    for (int i = static_cast<int>(blockIdx.y * kThreads + threadIdx.x); i < entries;
-         i += static_cast<int>(gridDim.y) * kThreads)
-      fill(i, offset + i);
+    each_entry(
+        min(entries, capacity - offset), [&](std::int64_t i) { return fill.load(static_cast<int>(i)); },
+        [&](std::int64_t i, const auto& loaded) { fill.store(static_cast<int>(i), offset + i, loaded); });
     offset += entries;
     if (writer) offsets[r + 1] = as_int32(offset);
   }
 }
+
+/// The new tokens of a request, from position `first` on.
+struct NewSlots {
+  const PrefillParams& p;
+  int request, first;
+  __device__ std::int32_t load(int i) const {
+    return p.table.stored(request, p.table.logical_block(first + i));
+  }
+  __device__ void store(int i, long long at, std::int32_t id) const {
+    p.slot_mapping[at] = p.table.slot_in(id, first + i);
+  }
+};
 
 __global__ void __launch_bounds__(kThreads, kBlocks) prefill_kernel(const __grid_constant__ PrefillParams p) {
   const auto q_len = [&](int r) { return max(0, p.q_lens[r]); };
@@ -119,11 +148,9 @@ __global__ void __launch_bounds__(kThreads, kBlocks) prefill_kernel(const __grid
     if (r < mine.begin) sums[kQueriesBefore] += queries, sums[kKeysBefore] += kv_len(r);
   }
   block_sums(sums);
-  fill_csr(p.requests, sums[kQueriesBefore], p.cu_seqlens_q, q_len, [&](int r) {
+  fill_csr(p.requests, sums[kQueriesBefore], p.capacity, p.cu_seqlens_q, q_len, [&](int r) {
     const int keys = kv_len(r), first = keys == 0 ? INT_MIN / 2 : keys - q_len(r);  // no keys: no position
-    return [&p, r, first](int i, long long at) {
-      if (at < p.capacity) p.slot_mapping[at] = p.table.slot(r, first + i);
-    };
+    return NewSlots{p, r, first};
   });
   const long long step = static_cast<long long>(gridDim.x) * gridDim.y * kThreads;
   for (long long at = sums[kQueries] +
@@ -147,12 +174,13 @@ __global__ void __launch_bounds__(kThreads, kBlocks) prefill_kernel(const __grid
 
 __global__ void __launch_bounds__(kThreads, kBlocks) decode_kernel(const __grid_constant__ DecodeParams p) {
   const auto len = [&](int r) { return max(0, p.seq_lens[r] + p.added); };
-  const int first = static_cast<int>(blockIdx.y * kThreads + threadIdx.x);
   for (int r = static_cast<int>(blockIdx.x); r < p.requests; r += static_cast<int>(gridDim.x)) {
     const int n = len(r);
     const std::int64_t used = (static_cast<std::int64_t>(n) + p.table.block_size - 1) / p.table.block_size;
-    for (std::int64_t j = first; j < p.out_columns; j += static_cast<std::int64_t>(gridDim.y) * kThreads)
-      p.block_tables[r * p.out_row + j * p.out_column] = j < used ? p.table.block(r, j) : 0;
+    std::int32_t* const row = p.block_tables + r * p.out_row;
+    each_entry(
+        p.out_columns, [&](std::int64_t j) { return j < used ? p.table.stored(r, j) : 0; },
+        [&](std::int64_t j, std::int32_t id) { row[j * p.out_column] = max(id, -1); });
     if (blockIdx.y != 0) continue;
     for (int i = static_cast<int>(threadIdx.x); i < p.q_len; i += kThreads)
       p.slot_mapping[static_cast<std::int64_t>(r) * p.q_len + i] =
@@ -165,16 +193,26 @@ __global__ void __launch_bounds__(kThreads, kBlocks) decode_kernel(const __grid_
   }
 }
 
+/// The keys that a request's newest token sees.
+struct KeptKeys {
+  const SparseParams& p;
+  int request;
+  Kept keys;
+  __device__ std::int32_t load(int i) const {
+    return p.kv_slots ? p.table.stored(request, p.table.logical_block(keys.key(i))) : -1;
+  }
+  __device__ void store(int i, long long at, std::int32_t id) const {
+    const int position = keys.key(i);
+    p.kv_indices[at] = position;
+    if (p.kv_slots) p.kv_slots[at] = p.table.slot_in(id, position);
+  }
+};
+
 __global__ void __launch_bounds__(kThreads, kBlocks) sparse_kernel(const __grid_constant__ SparseParams p) {
   const auto kept = [&](int r) { return kept_keys(p.seq_lens[r], p.window, p.sink); };
   const auto keys = [&](int r) { return kept(r).keys(); };
-  fill_csr(p.requests, entries_before(p.requests, keys), p.kv_indptr, keys, [&](int r) {
-    return [&p, r, keys = kept(r)](int i, long long at) {
-      if (at >= p.capacity) return;
-      const int position = keys.key(i);
-      p.kv_indices[at] = position;
-      if (p.kv_slots) p.kv_slots[at] = p.table.slot(r, position);
-    };
+  fill_csr(p.requests, entries_before(p.requests, keys), p.capacity, p.kv_indptr, keys, [&](int r) {
+    return KeptKeys{p, r, kept(r)};
   });
   const Range mine = my_requests(p.requests);
   if (blockIdx.y == 0 && p.num_kv)
@@ -182,17 +220,24 @@ __global__ void __launch_bounds__(kThreads, kBlocks) sparse_kernel(const __grid_
       p.num_kv[r] = kept(r).keys();
 }
 
+/// The pages of those keys.
+struct KeptPages {
+  const PageParams& p;
+  int request;
+  KeptBlocks blocks;
+  __device__ std::int32_t load(int i) const { return p.table.stored(request, blocks.block(i)); }
+  __device__ void store(int i, long long at, std::int32_t id) const {
+    p.indices[at] = max(id, -1);
+    if (p.logical) p.logical[at] = blocks.block(i);
+  }
+};
+
 __global__ void __launch_bounds__(kThreads, kBlocks) page_kernel(const __grid_constant__ PageParams p) {
-  const auto kept = [&](int r) { return kept_keys(p.seq_lens[r], p.window, p.sink); };
   const int size = p.table.block_size;
-  const auto blocks = [&](int r) { return kept(r).blocks(size); };
-  fill_csr(p.requests, entries_before(p.requests, blocks), p.indptr, blocks, [&](int r) {
-    return [&p, r, size, keys = kept(r)](int i, long long at) {
-      if (at >= p.capacity) return;
-      const int logical = keys.block(i, size);
-      p.indices[at] = p.table.block(r, logical);
-      if (p.logical) p.logical[at] = logical;
-    };
+  const auto kept = [&](int r) { return KeptBlocks(kept_keys(p.seq_lens[r], p.window, p.sink), size); };
+  const auto blocks = [&](int r) { return kept(r).blocks(); };
+  fill_csr(p.requests, entries_before(p.requests, blocks), p.capacity, p.indptr, blocks, [&](int r) {
+    return KeptPages{p, r, kept(r)};
   });
   const Range mine = my_requests(p.requests);
   if (blockIdx.y == 0)

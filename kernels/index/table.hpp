@@ -11,7 +11,8 @@ namespace mla::kernels::index {
 
 inline constexpr std::int64_t kNoSlot = -1;  // mla::kSkipSlot, without its header (index.cpp compares)
 
-/// A block table that answers for positions it does not have: -1.
+/// A block table that answers for positions it does not have: -1. Loads of many entries can be under way at once
+/// where slot_in() waits for `stored()` later.
 struct BlockTable {
   const std::int32_t* data = nullptr;
   std::int64_t row_stride = 0, column_stride = 1;
@@ -19,21 +20,26 @@ struct BlockTable {
   std::int32_t block_size = 1;
   FastDivide by_block_size{};  // of that size
 
-  [[nodiscard]] constexpr std::int32_t block(std::int64_t request, std::int64_t logical) const {
+  /// As the table has it: any negative number is no block.
+  [[nodiscard]] constexpr std::int32_t stored(std::int64_t request, std::int64_t logical) const {
     if (logical < 0 || logical >= columns) return -1;
     const std::int32_t* const at = data + request * row_stride + logical * column_stride;
 #ifdef __CUDA_ARCH__
-    const std::int32_t id = __ldg(at);  // the kernels write elsewhere, so loads may overtake their stores
+    return __ldg(at);  // the kernels write elsewhere, so loads may overtake their stores
 #else
-    const std::int32_t id = *at;
+    return *at;
 #endif
-    return id < 0 ? -1 : id;
+  }
+  [[nodiscard]] constexpr std::int32_t logical_block(std::int32_t position) const {
+    return position < 0 ? -1 : by_block_size.quotient(position);
+  }
+  /// `id`: what is stored for the position's logical block.
+  [[nodiscard]] constexpr std::int64_t slot_in(std::int32_t id, std::int32_t position) const {
+    if (id < 0) return kNoSlot;
+    return static_cast<std::int64_t>(id) * block_size + (position - logical_block(position) * block_size);
   }
   [[nodiscard]] constexpr std::int64_t slot(std::int64_t request, std::int32_t position) const {
-    if (position < 0) return kNoSlot;
-    const std::int32_t logical = by_block_size.quotient(position);
-    const std::int32_t id = block(request, logical);
-    return id < 0 ? kNoSlot : static_cast<std::int64_t>(id) * block_size + (position - logical * block_size);
+    return slot_in(stored(request, logical_block(position)), position);
   }
 };
 
@@ -44,18 +50,20 @@ struct Kept {
   [[nodiscard]] constexpr std::int32_t key(std::int32_t i) const {
     return i < sink_end ? i : window_begin + i - sink_end;
   }
-  /// Blocks touched by the sink alone; a block that holds both belongs to the window.
-  [[nodiscard]] constexpr std::int32_t sink_blocks(std::int32_t block_size) const {
-    const std::int32_t own = (sink_end + block_size - 1) / block_size;
-    const std::int32_t window_block = window_begin / block_size;
-    return own < window_block ? own : window_block;
+};
+/// Blocks that hold them: [0, sink) and `window` of those from `window_begin` on. A block that holds keys of both
+/// belongs to the window.
+struct KeptBlocks {
+  std::int32_t sink = 0, window_begin = 0, window = 0;
+  constexpr KeptBlocks(const Kept& keys, std::int32_t block_size)
+      : window_begin(keys.window_begin / block_size),
+        window((keys.len + block_size - 1) / block_size - window_begin) {
+    const std::int32_t own = (keys.sink_end + block_size - 1) / block_size;
+    sink = own < window_begin ? own : window_begin;
   }
-  [[nodiscard]] constexpr std::int32_t blocks(std::int32_t block_size) const {
-    return sink_blocks(block_size) + (len + block_size - 1) / block_size - window_begin / block_size;
-  }
-  [[nodiscard]] constexpr std::int32_t block(std::int32_t i, std::int32_t block_size) const {
-    const std::int32_t sink = sink_blocks(block_size);
-    return i < sink ? i : window_begin / block_size + i - sink;
+  [[nodiscard]] constexpr std::int32_t blocks() const { return sink + window; }
+  [[nodiscard]] constexpr std::int32_t block(std::int32_t i) const {
+    return i < sink ? i : window_begin + i - sink;
   }
 };
 [[nodiscard]] constexpr Kept kept_keys(std::int32_t len, std::int32_t window, std::int32_t sink) {

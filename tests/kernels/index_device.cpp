@@ -108,7 +108,8 @@ TEST(IndexShared, KeptKeysAreThoseOfTheMask) {
           for (const std::int32_t j : want)
             if (blocks.empty() || blocks.back() != j / size) blocks.push_back(j / size);
           Ints touched;
-          for (std::int32_t i = 0; i < kept.blocks(size); ++i) touched.push_back(kept.block(i, size));
+          const kernels::index::KeptBlocks pages(kept, size);
+          for (std::int32_t i = 0; i < pages.blocks(); ++i) touched.push_back(pages.block(i));
           ASSERT_EQ(touched, blocks) << "len " << len << " window " << window << " sink " << sink
                                      << " block size " << size;
         }
@@ -135,7 +136,8 @@ TEST(IndexShared, CapacityHoldsEveryLength) {
         for (std::int32_t len = 0; len <= columns * size; ++len) {
           const auto kept = kernels::index::kept_keys(len, window, sink);
           ASSERT_LE(kept.keys(), device_ops::sparse_index_capacity(1, window, sink, columns, size));
-          ASSERT_LE(kept.blocks(size), device_ops::page_index_capacity(1, window, sink, columns, size));
+          ASSERT_LE(kernels::index::KeptBlocks(kept, size).blocks(),
+                    device_ops::page_index_capacity(1, window, sink, columns, size));
         }
       }
     }
