@@ -9,10 +9,10 @@ namespace mla::verify_app {
 
 int capabilities(const CapabilitiesRequest& request) {
   load_plugins(request.plugins);
-  const verify::Participants participants = verify::choose_participants(request.backends);
+  const std::string names = participant_names(request.backends, request.peers);
+  const verify::Participants participants = verify::choose_participants(names);
   if (participants.ready.empty()) throw Error(ErrorCode::kDevice, "no backend can run on this machine");
-  const std::unique_ptr<verify::Judge> judge =
-      make_isolated_judge(request.backends, request.plugins, request.timeout);
+  const std::unique_ptr<verify::Judge> judge = make_isolated_judge(names, request.plugins, request.timeout);
   verify::RunHooks hooks;
   hooks.stop = cli::interrupted;
   verify::CapabilityRun run;

@@ -54,6 +54,7 @@ struct RunRequest {
 struct CapabilitiesRequest {
   std::string backends = "all";
   std::vector<std::string> plugins;
+  std::vector<std::string> peers;  ///< command lines of kernels in other processes
   std::uint64_t seed = 1;
   double timeout = 120;
   cli::Output output;

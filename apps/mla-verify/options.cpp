@@ -64,6 +64,16 @@ double parse_seconds(const std::string& text, const char* name) {
   return value * factor;
 }
 
+void peers(CLI::App& app, std::vector<std::string>& commands) {
+  cli::often(app.add_option("--peer", commands,
+                            "A kernel in another process (peers/PROTOCOL.md): a program, with its "
+                            "arguments; judged alone unless "
+                            "--backends names others; may be repeated")
+                 ->type_name("FILE")
+                 ->allow_extra_args(false)
+                 ->group("Backends"));
+}
+
 void add_timeout(CLI::App& app, double& seconds) {
   app.add_option_function<std::string>(
          "--timeout", [&seconds](const std::string& text) { seconds = parse_seconds(text, "--timeout"); },
@@ -187,13 +197,7 @@ CLI::App* add_run(CLI::App& root, RunRequest& request) {
         "Runs of one call that must agree bit by bit; 0: 50 on a device, 20 on the host");
   backends(*app, request.backends);
   plugins(*app, request.plugins);
-  cli::often(app->add_option("--peer", request.peers,
-                             "A kernel in another process (peers/PROTOCOL.md): a program, with its "
-                             "arguments; judged alone unless "
-                             "--backends names others; may be repeated")
-                 ->type_name("FILE")
-                 ->allow_extra_args(false)
-                 ->group("Backends"));
+  peers(*app, request.peers);
   app->add_flag("--fail-fast", request.fail_fast, "Stop at the first failure")->group("Output");
   app->add_flag("--log-progress", request.log_progress,
                 "A line on stderr every ten seconds, also where that is no terminal: how much is done and "
@@ -215,9 +219,11 @@ CLI::App* add_capabilities(CLI::App& root, CapabilitiesRequest& request) {
   CLI::App* app = root.add_subcommand("capabilities",
                                       "What each backend says it supports, tried, and found true or false");
   cli::set_examples(*app, {"mla-verify capabilities", "mla-verify capabilities --backends cpu-absorbed -o md",
-                           "mla-verify capabilities --plugin ./mine.so --backends mine"});
+                           "mla-verify capabilities --plugin ./mine.so --backends mine",
+                           "mla-verify capabilities --peer ./kernel.py"});
   backends(*app, request.backends);
   plugins(*app, request.plugins);
+  peers(*app, request.peers);
   count(*app, "--seed", request.seed, INT64_MAX, "Cases", "Which inputs");
   add_timeout(*app, request.timeout);
   cli::add_output_options(*app, request.output);

@@ -97,14 +97,6 @@ std::uint64_t seed_of_clock() {
                                         .count());
 }
 
-/// Backends and peers as one list of names.
-std::string participant_names(const RunRequest& request) {
-  std::string names = request.peers.empty() || request.backends != "all" ? request.backends : "";
-  for (const std::string& peer : request.peers)
-    names += fmt::format("{}peer:{}", names.empty() ? "" : ",", peer);
-  return names;
-}
-
 int processors() {
   return static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
 }
@@ -213,7 +205,7 @@ int run(const RunRequest& request) {
   for (const std::string& file : {request.junit, request.html})
     if (!file.empty()) verify::require_writable(file);
   load_plugins(request.plugins);
-  const std::string names = participant_names(request);
+  const std::string names = participant_names(request.backends, request.peers);
   const verify::Participants participants = verify::choose_participants(names);
   if (participants.ready.empty()) {
     throw Error(ErrorCode::kDevice, "no backend can run on this machine",

@@ -85,6 +85,12 @@ report::Table failed_oracles_table(const verify::OracleRun& oracles) {
   return table;
 }
 
+/// What the suite's design promises and could not keep, each with what stands against it.
+void note_left_out(const verify::Suite& suite, std::vector<std::string>& notes) {
+  for (const verify::PairLeftOut& pair : suite.left_out)
+    notes.push_back(fmt::format("no case has both {} and {}: {}", pair.first, pair.second, pair.why));
+}
+
 /// Why cases were not supported: each reason once, with how often.
 void note_unsupported(const verify::SuiteRun& run, std::vector<std::string>& notes) {
   std::map<std::pair<std::string, std::string>, int> reasons;
@@ -176,6 +182,7 @@ report::Document run_document(const verify::Suite& suite, const verify::Particip
                                  : fmt::format("reduced, but {}: mla-verify run --backends {} --case '{}'",
                                                r.problem, r.repro.backend, to_text(r.repro.c)));
   }
+  note_left_out(suite, document.notes);
   note_unsupported(run, document.notes);
   note_remarks(oracles, document.notes);
   for (const auto& [name, reason] : participants.left_out) {

@@ -42,6 +42,12 @@ void end_with(pid_t parent) {
 
 }  // namespace
 
+std::string participant_names(const std::string& backends, const std::vector<std::string>& peers) {
+  std::string names = peers.empty() || backends != "all" ? backends : "";
+  for (const std::string& peer : peers) names += fmt::format("{}peer:{}", names.empty() ? "" : ",", peer);
+  return names;
+}
+
 void load_plugins(const std::vector<std::string>& files) {
   for (const std::string& file : files) static_cast<void>(load_plugin(file));
 }

@@ -77,6 +77,19 @@ TEST_F(PeerPrograms, AWrongPeerExitsWithOne) {
   EXPECT_NE((r.out + r.err).find("--backends 'peer:"), std::string::npos) << r.out << r.err;
 }
 
+/// --peer means in capabilities what it means in run: the peer alone, its claims tried.
+TEST_F(PeerPrograms, CapabilitiesTakeAPeerAsRunDoes) {
+  const std::string python = mla::test::python_with("numpy");
+  if (python.empty()) GTEST_SKIP() << "numpy is not installed (apt-get install python3-numpy)";
+  const RunResult r = verify({"capabilities", "--peer", python + " " + kPeers + "numpy_mla.py", "-o", "csv"});
+  EXPECT_EQ(r.exit_code, 0) << r.out << r.err;
+  EXPECT_NE(r.out.find("numpy_mla.py"), std::string::npos) << r.out;
+  EXPECT_EQ(r.out.find("cpu-absorbed"), std::string::npos) << "judged alone: " << r.out;
+  const RunResult none = verify({"capabilities", "--peer", "./none.py"});
+  EXPECT_EQ(none.exit_code, 2) << none.out << none.err;
+  EXPECT_NE(none.err.find("./none.py"), std::string::npos) << none.err;
+}
+
 TEST_F(PeerPrograms, AbsentPackagesAreSkipsWithASentence) {
   const struct {
     const char *file, *package;

@@ -61,6 +61,19 @@ TEST(SweepExpansion, WhatMeansTheSameIsMeasuredOnce) {
   EXPECT_EQ(distinct.size(), 4U);
 }
 
+/// The row of a request's new token must not lie in a page of others.
+TEST(SweepExpansion, AStepDoesNotWriteIntoASharedPrefix) {
+  const auto step = [](std::string_view kv, std::string_view work) {
+    return with(small_spec(),
+                {{"backend", "a"}, {"requests", "3"}, {"kv", kv}, {"shared_prefix", "128"}, {"work", work}});
+  };
+  EXPECT_EQ(resolve(step("128", "attention"), kBackends).points.size(), 1U);
+  EXPECT_EQ(resolve(step("129", "step"), kBackends).points.size(), 1U);
+  expect_error([&] { return resolve(step("128", "step"), kBackends); }, ErrorCode::kInvalidArgument,
+               {"batch[0] writes its new tokens from position 127 on, into a prefix of 128 tokens that 3 "
+                "requests share; a step needs at least 129 keys there"});
+}
+
 TEST(SweepExpansion, SharedPrefixesAndHowTheyAreRead) {
   const auto points = [](std::initializer_list<std::pair<std::string_view, std::string_view>> changes) {
     return resolve(with(with(small_spec(), {{"backend", "a"}}), changes), kBackends).points;

@@ -114,6 +114,11 @@ TEST(Pairwise, ForbiddenPairsAreLeftOutAndTheRestCovered) {
   const std::vector<int> levels{3, 3, 3};
   const PairwiseDesign design = pairwise(levels, allowed, 1);
   EXPECT_EQ(design.covered, design.pairs - 1);
+  ASSERT_EQ(design.open.size(), 1U);
+  EXPECT_EQ(design.open[0].axis_a, 0U);
+  EXPECT_EQ(design.open[0].level_a, 1);
+  EXPECT_EQ(design.open[0].axis_b, 1U);
+  EXPECT_EQ(design.open[0].level_b, 2);
   for (const auto& row : design.rows) EXPECT_TRUE(allowed(row));
 }
 
@@ -157,6 +162,19 @@ TEST(Suite, QuickHasWhatTheGridPromises) {
   EXPECT_EQ(spaces.size(), 2U);
   for (const CacheFormat f : all_cache_formats()) EXPECT_TRUE(formats.contains(f)) << name_of(f);
   EXPECT_GE(static_cast<double>(suite.covered), 0.99 * static_cast<double>(suite.pairs));
+}
+
+/// A pair that no case has is one that cannot be, and the suite says why.
+TEST(Suite, EveryPairIsTriedOrExplained) {
+  for (const char* name : {"quick", "full"}) {
+    SCOPED_TRACE(name);
+    const Suite suite = make_suite(name, backends(), 1);
+    EXPECT_EQ(suite.covered + std::ssize(suite.left_out), suite.pairs);
+    for (const PairLeftOut& pair : suite.left_out) {
+      EXPECT_NE(pair.why, "no case with both was found") << pair.first << ", " << pair.second;
+      EXPECT_FALSE(pair.why.empty()) << pair.first << ", " << pair.second;
+    }
+  }
 }
 
 TEST(Suite, CasesComeCheapestFirst) {

@@ -135,4 +135,17 @@ void validate_shared(const AttentionShape& shape) {
   }
 }
 
+void validate_new_rows(const AttentionShape& shape) {
+  for (const SharedPrefix& s : shape.shared) {
+    for (std::int64_t b = s.first; s.count > 1 && b < std::int64_t{s.first} + s.count; ++b) {
+      const Request& r = shape.batch[static_cast<std::size_t>(b)];
+      if (r.q_len == 0 || r.kv_len - r.q_len >= s.tokens) continue;
+      refuse(fmt::format(
+          "batch[{}] writes its new tokens from position {} on, into a prefix of {} tokens that {} "
+          "requests share; a step needs at least {} keys there",
+          b, r.kv_len - r.q_len, s.tokens, s.count, std::int64_t{s.tokens} + r.q_len));
+    }
+  }
+}
+
 }  // namespace mla

@@ -29,6 +29,8 @@ MLA_EXPORT void resolve_shared(AttentionShape& shape);
 MLA_EXPORT void drop_requests(AttentionShape& shape, std::size_t first, std::size_t count);
 
 [[nodiscard]] std::string format_shared(const AttentionShape& shape);
+/// A step writes the rows of its new tokens: throws kInvalidArgument where they would lie in pages that requests share.
+MLA_EXPORT void validate_new_rows(const AttentionShape& shape);
 /// Throws kInvalidArgument as validate(AttentionShape) says.
 void validate_shared(const AttentionShape& shape);
 

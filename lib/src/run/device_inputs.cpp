@@ -197,6 +197,7 @@ std::vector<std::int32_t> DeviceInputs::make_pool() {
 }
 
 void DeviceInputs::make_new_rows(const std::vector<std::int32_t>& tables) {
+  validate_new_rows(shape_);  // two requests writing one row would be a race, and a result of chance
   const MlaDims& d = shape_.dims;
   const std::int64_t tokens = shape_.num_tokens();
   const std::int64_t columns = table_elements_ / std::ssize(shape_.batch);

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "core/shared_prefix.hpp"
 #include "mla/model.hpp"
 #include "spec/read.hpp"
 #include "spec/values.hpp"
@@ -95,6 +96,7 @@ SweepPoint PointBuilder::build(const Tokens& tokens) {
   if (point.step) point.shape.space = QuerySpace::kHead;  // the projections are part of it
   mla::validate(point.shape.dims);
   mla::validate(point.shape);
+  if (point.step) mla::validate_new_rows(point.shape);
   return point;
 }
 

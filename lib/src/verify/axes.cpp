@@ -234,7 +234,7 @@ std::vector<Axis> make_axes(bool wide, std::span<const Backend* const> backends)
           memory_axis()};
 }
 
-std::optional<Case> finish(const Draft& draft) {
+std::optional<Case> finish(const Draft& draft, std::string* why) {
   Case c = draft.c;
   const std::int32_t page = c.shape.block_size;
   const std::int32_t length = std::max(0, draft.length.pages * page + draft.length.tokens);
@@ -251,10 +251,14 @@ std::optional<Case> finish(const Draft& draft) {
   try {
     validate(c);
     (void)cache_layout(c.shape.cache, c.shape.dims);
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (why != nullptr) *why = e.what();
     return std::nullopt;
   }
-  if (c.shape.num_tokens() == 0) return std::nullopt;  // a prefill of nothing
+  if (c.shape.num_tokens() == 0) {
+    if (why != nullptr) *why = "no request would have a new token";
+    return std::nullopt;
+  }
   return c;
 }
 

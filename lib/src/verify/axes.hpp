@@ -45,7 +45,8 @@ struct Axis {
 /// The axes of the design; `wide` adds the levels that only the full suite has. Edges come from the backends.
 [[nodiscard]] std::vector<Axis> make_axes(bool wide, std::span<const Backend* const> backends);
 
-/// The case, or nothing where the parts contradict each other (a format that cannot hold the dims, ...).
-[[nodiscard]] std::optional<Case> finish(const Draft& draft);
+/// The case, or nothing where the parts contradict each other (a format that cannot hold the dims, ...); then `why` says
+/// what does, if it is given.
+[[nodiscard]] std::optional<Case> finish(const Draft& draft, std::string* why = nullptr);
 
 }  // namespace mla::verify

@@ -10,11 +10,6 @@
 namespace mla::verify {
 namespace {
 
-struct Pair {
-  std::size_t axis_a, axis_b;
-  int level_a, level_b;
-};
-
 class Builder {
  public:
   Builder(std::span<const int> levels, const std::function<bool(std::span<const int>)>& allowed,
@@ -30,7 +25,7 @@ class Builder {
         for (int i = 0; i < levels_[a]; ++i) {
           for (int j = 0; j < levels_[b]; ++j) {
             open_[cell(a, i, b, j)] = true;
-            order_.push_back({a, b, i, j});
+            order_.push_back({.axis_a = a, .axis_b = b, .level_a = i, .level_b = j});
           }
         }
       }
@@ -40,10 +35,13 @@ class Builder {
   PairwiseDesign build() {
     PairwiseDesign design;
     design.pairs = static_cast<std::int64_t>(order_.size());
-    for (const Pair& pair : order_) {
+    for (const LevelPair& pair : order_) {
       if (!open_[cell(pair.axis_a, pair.level_a, pair.axis_b, pair.level_b)]) continue;
       const std::optional<std::vector<int>> row = best_row_with(pair);
-      if (!row) continue;  // no allowed row holds this pair
+      if (!row) {  // no allowed row was found that holds this pair
+        design.open.push_back(pair);
+        continue;
+      }
       design.covered += close(*row);
       design.rows.push_back(*row);
     }
@@ -63,7 +61,7 @@ class Builder {
   int random(int n) { return static_cast<int>(rng_.between(counter_++, 0, n - 1)); }
 
   /// The allowed row with most uncovered pairs among some that hold `pair`.
-  std::optional<std::vector<int>> best_row_with(const Pair& pair) {
+  std::optional<std::vector<int>> best_row_with(const LevelPair& pair) {
     std::optional<std::vector<int>> best;
     int best_gain = 0, found = 0;
     for (int attempt = 0; attempt < kAttempts && found < kCandidates; ++attempt) {
@@ -80,7 +78,7 @@ class Builder {
     return best;
   }
 
-  std::vector<int> fill(const Pair& pair, int random_percent) {
+  std::vector<int> fill(const LevelPair& pair, int random_percent) {
     std::vector<int> row(levels_.size(), -1);
     row[pair.axis_a] = pair.level_a;
     row[pair.axis_b] = pair.level_b;
@@ -140,7 +138,7 @@ class Builder {
   std::vector<std::size_t> offsets_;
   std::size_t total_ = 0;
   std::vector<bool> open_;
-  std::vector<Pair> order_;
+  std::vector<LevelPair> order_;
 };
 
 }  // namespace

@@ -23,11 +23,12 @@ struct Extent {
 constexpr Extent kExtents[] = {{"quick", false, 1e9}, {"full", true, 4e10}};
 
 /// One level of each axis makes a case, or nothing.
-std::optional<Case> build(std::span<const Axis> axes, std::span<const int> row, std::uint64_t seed) {
+std::optional<Case> build(std::span<const Axis> axes, std::span<const int> row, std::uint64_t seed,
+                          std::string* why = nullptr) {
   Draft draft;
   draft.c.seed = seed;
   for (std::size_t a = 0; a < axes.size(); ++a) axes[a].levels[static_cast<std::size_t>(row[a])].set(draft);
-  return finish(draft);
+  return finish(draft, why);
 }
 
 /// Cases outside the design: pools whose rows lie on both sides of 2^31 elements and 2^31 or 2^32 bytes,
@@ -191,6 +192,29 @@ double bytes_of(const Case& c) noexcept {
   return values * sizeof(double);
 }
 
+namespace {
+
+/// What stands against a pair, told of the plainest case that would hold it: all other axes at their first level.
+PairLeftOut left_out(std::span<const Axis> axes, const LevelPair& pair, std::uint64_t seed, double largest) {
+  const auto text = [&](std::size_t axis, int level) {
+    return fmt::format("{} {}", axes[axis].name, axes[axis].levels[static_cast<std::size_t>(level)].name);
+  };
+  PairLeftOut out{
+      .first = text(pair.axis_a, pair.level_a), .second = text(pair.axis_b, pair.level_b), .why = {}};
+  std::vector<int> row(axes.size(), 0);
+  row[pair.axis_a] = pair.level_a;
+  row[pair.axis_b] = pair.level_b;
+  if (const std::optional<Case> c = build(axes, row, seed, &out.why)) {
+    out.why = work_of(*c) > largest
+                  ? fmt::format("too much work: {:.3g} operations, where a case may have {:.3g}", work_of(*c),
+                                largest)
+                  : "no case with both was found";
+  }
+  return out;
+}
+
+}  // namespace
+
 Suite make_suite(std::string_view name, std::span<const Backend* const> backends, std::uint64_t seed) {
   const Extent& extent = extent_of(name);
   const std::vector<Axis> axes = make_axes(extent.wide, backends);
@@ -205,6 +229,8 @@ Suite make_suite(std::string_view name, std::span<const Backend* const> backends
   suite.name = name;
   suite.pairs = design.pairs;
   suite.covered = design.covered;
+  for (const LevelPair& pair : design.open)
+    suite.left_out.push_back(left_out(axes, pair, seed, extent.largest_case));
   suite.cases = far_cases(seed);
   for (Case& c : prefill_cases(extent.wide, seed)) suite.cases.push_back(std::move(c));
   for (Case& c : prefix_cases(extent.wide, seed)) suite.cases.push_back(std::move(c));

@@ -16,6 +16,12 @@
 
 namespace mla::verify {
 
+/// A pair of levels that no case has, and what stands against it.
+struct PairLeftOut {
+  std::string first, second;  ///< "axis level"
+  std::string why;
+};
+
 /// The cases of a run and how they were chosen.
 struct Suite {
   std::string name;
@@ -23,6 +29,7 @@ struct Suite {
   std::int64_t pairs = 0;   ///< pairs of levels of the design's axes
   std::int64_t covered =
       0;  ///< of them tried by some case (the others contradict each other or cost too much)
+  std::vector<PairLeftOut> left_out;  ///< the others
 };
 
 /// Arithmetic of judging a case, in floating-point operations: what a suite's budget is counted in.
