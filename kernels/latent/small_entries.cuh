@@ -15,6 +15,11 @@ __device__ __forceinline__ void sync_math() {
   ptx::bar_sync<1, kMathThreads>();
 }
 
+/// Four numbers of a row of the output: of two channels, and of the two that are eight behind them.
+struct Four {
+  std::uint32_t row, channel;
+};
+
 /// Which entry of a piece's list a row of a unit is, and its position.
 struct Entries {
   static constexpr std::int32_t kNone = 0x7fffffff;
@@ -50,6 +55,12 @@ class Unshared {
     const std::int32_t last_row = min(first_row + Config::kRows, group.queries * p.attention.num_heads) - 1;
     earliest_ = Sight(p, group, first_row);
     latest_ = Sight(p, group, last_row);
+  }
+  /// Entries before this one are seen by all rows.
+  static __device__ __forceinline__ std::int32_t first(const Params& p, const PostedPiece& posted) {
+    if (p.attention.causal && p.attention.window > 0) return 0;
+    const auto first_row = static_cast<std::int32_t>(blockIdx.y * Config::kRows);
+    return min(posted.entries, Sight(p, posted.piece.rows, first_row).last + 1);
   }
   /// False: there are no such keys.
   static __device__ __forceinline__ bool possible(const Params& p, const PostedPiece& posted) {
