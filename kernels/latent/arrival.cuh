@@ -30,8 +30,8 @@ struct Part {
 /// One thread's side of it.
 class Arrival {
  public:
-  /// Which slices to add up.
-  enum class Todo : std::uint32_t { kNone, kOwn, kOwnAndLeft, kAll };
+  /// Which slices to add up; kTired: the others are not there yet, see wait_arrival().
+  enum class Todo : std::uint32_t { kNone, kOwn, kOwnAndLeft, kAll, kTired };
 
   __device__ __forceinline__ explicit Arrival(const Part& part) : part_(part) {}
 
@@ -46,12 +46,12 @@ class Arrival {
 
   /// `left` receives, for kOwnAndLeft, the bits of the parts that gave up.
   __device__ __forceinline__ Todo finish_arrival(std::uint32_t* left) {
-    return finish_arrival(left, [] {});
+    const Todo todo = wait_arrival(left);
+    return todo == Todo::kTired ? give_up() : todo;
   }
-  /// The same, with what must be done, and made known by a fence, before this part's slice may become
-  /// somebody else's.
-  template <class F>
-  __device__ __forceinline__ Todo finish_arrival(std::uint32_t* left, const F& before_giving_up) {
+  /// The same but for kTired: then what others cannot read yet of this part must be written, and made known by
+  /// a fence, before give_up().
+  __device__ __forceinline__ Todo wait_arrival(std::uint32_t* left) {
     const auto parts = static_cast<std::uint32_t>(part_.parts);
     std::uint32_t* const words = part_.words;
     const bool last = arrived(before_) == parts - 1;
@@ -72,9 +72,13 @@ class Arrival {
     for (int i = 0; i < kPolls; ++i) {
       if (arrived(ptx::load_acquire(words)) == parts) return Todo::kOwn;
     }
-    before_giving_up();
+    return Todo::kTired;
+  }
+  /// Others may do this part's slice, unless they have all arrived by now.
+  __device__ __forceinline__ Todo give_up() {
     flag();
-    return arrived(ptx::atomic_add_acq_rel(words, kGaveUp)) == parts ? Todo::kOwn : Todo::kNone;
+    const std::uint32_t before = ptx::atomic_add_acq_rel(part_.words, kGaveUp);
+    return arrived(before) == static_cast<std::uint32_t>(part_.parts) ? Todo::kOwn : Todo::kNone;
   }
 
   /// After finish_arrival(): begins to say that this CTA needs the words no more.

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::mbarrier_init_fence();
     ptx::prefetch_map(&maps.latent);
     ptx::prefetch_map(&maps.rope);
-    control.range.range = Range{};
+    control.work.range = Range{};
   }
   if (threadIdx.x / 32 == 1) prefetch_first(p, static_cast<std::int32_t>(blockIdx.x) / Config::kTiles);
   if constexpr (Config::kTiles > 1) {
@@ -83,12 +83,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   ptx::let_next_launch_start();
   ptx::wait_for_previous_launch();
-  find_range(p, static_cast<std::int32_t>(blockIdx.x) / Config::kTiles, Config::kRows, control.range);
+  find_range(p, static_cast<std::int32_t>(blockIdx.x) / Config::kTiles, Config::kRows, control.work);
   if constexpr (Config::kTiles > 1) ptx::cluster_wait();
-  const bool work = control.range.range.begin < control.range.range.end;
+  const bool work = control.work.range.begin < control.work.range.end;
   const std::uint32_t shared = ptx::smem(dynamic);
   if (role == 0) {
-    ptx::fewer_registers<56>();
+    ptx::fewer_registers<64>();
     const int warp = static_cast<int>(threadIdx.x) / 32;
     if (warp == 0) {
       KeyLoader<Config>{p, maps, control, shared, rank}.run();
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     clear_tail(p);
   } else if (role == 1) {
-    ptx::fewer_registers<120>();
+    ptx::fewer_registers<112>();
     if (work) Scores<Config>{p, control, shared, rank}.run();
   } else {
     ptx::more_registers<168>();

@@ -62,14 +62,9 @@ __device__ __forceinline__ void store_unit(const Values<Config>& m, const Segmen
   }
 }
 
-/// The end of a segment. All threads of the warpgroup.
+/// Divides by the sums of weights.
 template <class Config>
-__device__ __forceinline__ void finish_segment(Values<Config>& m, const Segment& s) {
-  const kernels::AttentionParams& a = m.p.attention;
-  if (!s.whole()) {
-    CutUnit<Config>(m, s).merge(m);
-    return;
-  }
+__device__ __forceinline__ void normalise(Values<Config>& m) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const float factor = m.sum[h] == 0.0F ? 0.0F : 1.0F / m.sum[h];
@@ -79,19 +74,34 @@ __device__ __forceinline__ void finish_segment(Values<Config>& m, const Segment&
       m.out[1][i / 2 * 4 + 2 * h + i % 2] *= factor;
     }
   }
+}
+
+/// Accumulators to the output.
+template <class Config>
+__device__ __forceinline__ void store(const Values<Config>& m, const Segment& s) {
+  const kernels::AttentionParams& a = m.p.attention;
   const std::int32_t first_row = s.group * Config::kRows + m.rank * 64 + m.row();
   store_unit(m, s, first_row, 0);
   store_unit(m, s, first_row, 1);
-  if (m.half == 0 && a.lse != nullptr && m.lane() % 4 == 0) {
+  if (m.half != 0 || a.lse == nullptr || m.lane() % 4 != 0) return;
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const std::int32_t row = first_row + 8 * h;
-      if (row >= s.r.queries * a.num_heads) continue;
-      const std::int32_t query = m.p.by_heads.quotient(row);
-      a.lse[(s.r.first_token + query) * a.lse_stride_token +
-            (row - query * a.num_heads) * a.lse_stride_head] =
-          m.sum[h] == 0.0F ? -INFINITY : (m.top[h] + log2f(m.sum[h])) * kLn2;
-    }
+  for (int h = 0; h < 2; ++h) {
+    const std::int32_t row = first_row + 8 * h;
+    if (row >= s.r.queries * a.num_heads) continue;
+    const std::int32_t query = m.p.by_heads.quotient(row);
+    a.lse[(s.r.first_token + query) * a.lse_stride_token + (row - query * a.num_heads) * a.lse_stride_head] =
+        m.sum[h] == 0.0F ? -INFINITY : (m.top[h] + log2f(m.sum[h])) * kLn2;
+  }
+}
+
+/// The end of a segment. All threads of the warpgroup.
+template <class Config>
+__device__ __forceinline__ void finish_segment(Values<Config>& m, const Segment& s) {
+  if (s.whole()) {
+    normalise(m);
+    store(m, s);
+  } else {
+    CutUnit<Config>(m, s).merge(m);
   }
 }
 

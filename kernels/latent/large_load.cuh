@@ -40,9 +40,8 @@ struct KeyLoader {
 
   static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  __device__ __forceinline__ void open_segment(Segment& s, const Walk& walk, const Request& r) const {
+  __device__ __forceinline__ void describe(Segment& s, const Walk& walk) const {
     const kernels::AttentionParams& a = p.attention;
-    s.r = r;
     s.group = walk.group;
     s.first = walk.first();
     s.last = walk.last();
@@ -55,7 +54,7 @@ struct KeyLoader {
       s.plain_begin = max(s.plain_begin, (max(0, s.r.keys - a.window) + kBlock - 1) / kBlock - s.r.skip);
     }
     if (s.whole()) return;
-    const Range& range = control.range.range;
+    const Range& range = control.work.range;
     const std::int32_t first_range = range_of(range.total, range.count, s.origin);
     const std::int32_t last_range = range_of(range.total, range.count, s.origin + s.r.blocks - 1);
     s.first_range = first_range + range.base;
@@ -129,31 +128,35 @@ struct KeyLoader {
     const int boxes = kBlock / p.box;  // of a block: 2 or 4
     int slot = 0, segment = 0;
     std::uint32_t parity = 1;
-    for (Walk walk(p, control.range.range, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
+    for (Walk walk(control.work); walk.more(); walk.next(p, Config::kRows)) {
       Segment& s = control.segments[segment];
-      {  // the pages first: their numbers come from memory
-        const Request r = load_request(p, walk.request, Config::kRows);
+      {
+        const bool known = walk.begin == control.work.range.begin;
+        const Request r = known ? control.work.first : load_request(p, walk.request, Config::kRows);
         look_up(r, walk.request, walk.first(), walk.last(), boxes);
-        if (lane() == 0) open_segment(s, walk, r);
-        __syncwarp();
+        if (lane() == 0) s.r = r;
       }
       segment = segment + 1 == kSegments ? 0 : segment + 1;
       const std::int32_t steps = walk.last() - walk.first();
       for (std::int32_t i = 0; i < steps; ++i) {
         const int turn = i * boxes % 32;
-        if (turn == 0 && i > 0) look_up(s.r, walk.request, s.first + i, s.last, boxes);
+        if (turn == 0 && i > 0) look_up(s.r, walk.request, walk.first() + i, walk.last(), boxes);
         const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
         const std::uint32_t full = ptx::smem(&control.full[slot]);
         const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
         wait_empty(slot, 0, parity);
         if (lane() == 0) {
-          ptx::mbarrier_arrive_expect(full,
-                                      static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kSlotBytes / 64));
+          ptx::mbarrier_expect(full, static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kSlotBytes / 64));
         }
         load_latent(turn, 0, boxes / 2, tile, full);
         wait_empty(slot, 1, parity);
         load_latent(turn, boxes / 2, boxes, tile, full);
         load_rope(turn, boxes, tile, full);  // where the weights of all keys were
+        if (lane() == 0) {
+          if (i == 0) describe(s, walk);  // beside the first copies: it takes a while
+          ptx::mbarrier_arrive(full);
+        }
+        __syncwarp();
         if (++slot == kSlots) {
           slot = 0;
           parity ^= 1;
@@ -203,9 +206,9 @@ __device__ __forceinline__ void finish_query(std::uint64_t& barrier) {
 template <class Config>
 __device__ __forceinline__ void load_first_query(const Call& p, Control& control, std::uint32_t shared,
                                                  int rank, int warp) {
-  const Range& range = control.range.range;
-  const Lengths r(p, range.request);
-  fetch_query<Config>(p, shared, rank, r.first_query, r.queries, range.group, warp, kValuesWarps);
+  const Work& work = control.work;
+  fetch_query<Config>(p, shared, rank, work.first.first_query, work.first.queries, work.range.group, warp,
+                      kValuesWarps);
   finish_query(control.first_query_full);
 }
 
@@ -214,7 +217,7 @@ template <class Config>
 __device__ __forceinline__ void load_queries(const Call& p, Control& control, std::uint32_t shared, int rank,
                                              int warp, int warps) {
   std::uint32_t parity = 0;
-  Walk walk(p, control.range.range, Config::kRows);
+  Walk walk(control.work);
   if (!walk.more()) return;
   for (walk.next(p, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
     ptx::mbarrier_wait(ptx::smem(&control.query_empty), parity);

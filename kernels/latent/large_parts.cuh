@@ -9,7 +9,8 @@
 //   patch 8 g + w   rows 16 (w % 4) .. + 15, channels 256 (w / 4) + 32 g .. + 31    w: warp of the values' two
 //                   [4 groups of 8 channels][32 lanes](row, row + 8) x 2 channels      warpgroups, g: 0 .. 7
 //
-// The slice that a CTA will add up itself does not go to the workspace: it waits in the query's place.
+// The slice that a CTA will add up itself does not go to the workspace: behind its last segment a CTA has no use
+// for its slots and query, and the slice is kept at their end. Code runs cold here.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include "latent/arrival.cuh"
 #include "latent/large_scores.cuh"
 #include "latent/large_values.cuh"
+#include "ptx/lane.cuh"
 
 namespace mla::MLA_ARCH_NS::latent::large {
 
@@ -26,11 +28,17 @@ inline constexpr std::int32_t kPatches = 64;
 inline constexpr std::int32_t kPatchFours = 128;
 inline constexpr std::int32_t kPartFours = kPatches * kPatchFours;
 
-/// A sum of parts of a patch: relative to 2^top, of this thread's two rows.
+/// Both warpgroups of the values.
+__device__ __forceinline__ void sync_values() {
+  ptx::bar_sync<kValuesBarrier, 256>();
+}
+
+/// A sum of parts of kWidth patches of the same rows: relative to 2^top, of this thread's two rows.
+template <int kWidth>
 struct PatchSum {
   float top[2] = {kLowest, kLowest};
   float sum[2] = {0.0F, 0.0F};
-  float4 x[4] = {};
+  float4 x[kWidth * 4] = {};
 
   /// Makes it relative to what is not below `to`.
   __device__ __forceinline__ void raise(int h, float to) {
@@ -53,47 +61,55 @@ class CutUnit {
       : p_(m.p),
         control_(m.control),
         s_(s),
+        shared_(ptx::fresh(m.shared)),
         rank_(m.rank),
-        warp_(m.half * 4 + static_cast<std::int32_t>(m.thread() / 32)),
-        lane_(static_cast<std::int32_t>(m.lane())) {
+        thread_(static_cast<std::int32_t>(ptx::fresh(threadIdx.x)) - 256),
+        warp_(thread_ / 32),
+        lane_(thread_ % 32) {
     part_.parts = s.parts;
     part_.part = static_cast<std::int32_t>(blockIdx.x / Config::kTiles) - s.first_range;
     part_.slices = min(kPatches, s.patient);
     part_.patient = s.more == 0;
-    const std::int32_t unit = p_.per_request > 0 ? control_.range.range.base / p_.per_request : s.first_range;
+    const std::int32_t unit = p_.per_request > 0 ? control_.work.range.base / p_.per_request : s.first_range;
     part_.words = reinterpret_cast<std::uint32_t*>(p_.counters) +
                   (unit * Config::kTiles + rank_) * (p_.may_wait ? kernels::latent::kCounterWords : 1);
-    if (p_.may_wait && part_.patient && part_.part < part_.slices && part_.slices > 1) {
+    if (p_.may_wait && part_.patient && part_.part < part_.slices) {
       kept_begin_ = begin_of(part_.part);
       kept_end_ = begin_of(part_.part + 1);
     }
-    kept_ = static_cast<float4*>(__cvta_shared_to_generic(m.shared + kQueryAt)) + lane_;
   }
 
-  __device__ __forceinline__ void merge(const Values<Config>& m) {
+  /// Gives this part to the others and adds up what is to be added up here.
+  __device__ __forceinline__ void merge(const Values<Config>& m) const {
+    using Todo = Arrival::Todo;
+    if (part_.patient) sync_values();  // no product reads the slots any more
     publish(m);
-    ptx::bar_sync<kValuesBarrier, 256>();
-    const bool speaks = warp_ == 0 && lane_ == 0;
+    sync_values();
+    std::uint32_t* const note = control_.todo;
     Arrival arrival(part_);
-    if (speaks) {
+    if (thread_ == 0) {
       arrival.begin_arrival(p_.may_wait);
-      control_.todo[0] =
-          static_cast<std::uint32_t>(arrival.finish_arrival(control_.todo + 1, [this] { publish_kept(); }));
+      note[0] = static_cast<std::uint32_t>(arrival.wait_arrival(note + 1));
     }
-    ptx::bar_sync<kValuesBarrier, 256>();
-    if (speaks) arrival.depart();
-    const auto todo = static_cast<Arrival::Todo>(control_.todo[0]);
-    if (todo != Arrival::Todo::kNone) {
-      const bool alone = todo == Arrival::Todo::kOwn;
+    sync_values();
+    if (static_cast<Todo>(note[0]) == Todo::kTired) {
+      publish_kept();
+      sync_values();
+      if (thread_ == 0) note[0] = static_cast<std::uint32_t>(arrival.give_up());
+      sync_values();
+    }
+    if (thread_ == 0) arrival.depart();
+    const auto todo = static_cast<Todo>(note[0]);
+    if (todo != Todo::kNone) {
+      const bool alone = todo == Todo::kOwn;
       const std::int32_t end = alone ? part_.part + 1 : part_.slices;
 #pragma unroll 1
       for (std::int32_t i = alone ? part_.part : 0; i < end; ++i) {
-        const bool left = todo == Arrival::Todo::kAll || i == part_.part ||
-                          (control_.todo[1 + i / 32] >> (i % 32) & 1) != 0;
+        const bool left = todo == Todo::kAll || i == part_.part || (note[1 + i / 32] >> (i % 32) & 1) != 0;
         if (left) add_slice(i);
       }
     }
-    if (speaks) arrival.finish();
+    if (thread_ == 0) arrival.finish();
   }
 
  private:
@@ -109,38 +125,42 @@ class CutUnit {
   [[nodiscard]] __device__ __forceinline__ float4* fours(std::int32_t part, std::int32_t patch) const {
     return reinterpret_cast<float4*>(p_.partials) + (slot(part) * kPartFours + patch * kPatchFours + lane_);
   }
+  /// Maximum and sum of row `row` of a part.
+  [[nodiscard]] __device__ __forceinline__ float2* sums(std::int32_t part, std::int32_t row) const {
+    return p_.sums + (slot(part) * 64 + row);
+  }
   [[nodiscard]] __device__ __forceinline__ bool is_kept(std::int32_t patch) const {
     return patch >= kept_begin_ && patch < kept_end_;
   }
+  /// This lane's first four of a patch that is kept.
+  [[nodiscard]] __device__ __forceinline__ float4* kept(std::int32_t patch) const {
+    const std::uint32_t at = kControlAt - static_cast<std::uint32_t>(kept_end_ - patch) * kPatchFours * 16;
+    return static_cast<float4*>(__cvta_shared_to_generic(shared_ + at)) + lane_;
+  }
 
   __device__ __forceinline__ void publish(const Values<Config>& m) const {
-    float4* const to = fours(part_.part, 0);
 #pragma unroll
     for (std::int32_t g = 0; g < 8; ++g) {
       const std::int32_t patch = 8 * g + warp_;
-      const auto x = [&](int k) {
-        const float* const four = &m.out[g / 4][16 * (g % 4) + 4 * k];
-        return make_float4(four[0], four[1], four[2], four[3]);
-      };
-      if (is_kept(patch)) {
+      float4* const to = is_kept(patch) ? kept(patch) : fours(part_.part, patch);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) kept_[(patch - kept_begin_) * kPatchFours + k * 32] = x(k);
-      } else {
-#pragma unroll
-        for (int k = 0; k < 4; ++k) __stcg(to + patch * kPatchFours + k * 32, x(k));
+      for (int k = 0; k < 4; ++k) {
+        const float* const x = &m.out[g / 4][16 * (g % 4) + 4 * k];
+        to[k * 32] = make_float4(x[0], x[1], x[2], x[3]);
       }
     }
-    if (m.half == 0 && lane_ % 4 == 0) {  // both halves have the same
-      float2* const sums = p_.sums + (slot(part_.part) * 64 + m.row());
+    if (warp_ < 4 && lane_ % 4 == 0) {  // both halves have the same
+      const std::int32_t row = warp_ * 16 + lane_ / 4;
 #pragma unroll
-      for (int h = 0; h < 2; ++h) __stcg(sums + 8 * h, make_float2(m.top[h], m.sum[h]));
+      for (int h = 0; h < 2; ++h) *sums(part_.part, row + 8 * h) = make_float2(m.top[h], m.sum[h]);
     }
   }
-  /// One thread, and rarely: what was kept goes where others can read it.
+  /// What was kept goes where others can read it.
   __device__ __forceinline__ void publish_kept() const {
 #pragma unroll 1
-    for (std::int32_t i = 0; i < (kept_end_ - kept_begin_) * kPatchFours; ++i) {
-      __stcg(fours(part_.part, kept_begin_) - lane_ + i, kept_[i - lane_]);
+    for (std::int32_t patch = kept_begin_ + warp_; patch < kept_end_; patch += 8) {
+#pragma unroll 1
+      for (int k = 0; k < 4; ++k) fours(part_.part, patch)[k * 32] = kept(patch)[k * 32];
     }
     __threadfence();
   }
@@ -154,44 +174,59 @@ class CutUnit {
     const std::int32_t end = begin_of(slice + 1);
     const std::int32_t from = part_.parts * sharer >> log_sharers;
     const std::int32_t to = part_.parts * (sharer + 1) >> log_sharers;
-    std::int32_t patch = begin_of(slice) + (warp_ >> log_sharers);
+    const std::int32_t patch = begin_of(slice) + (warp_ >> log_sharers);
     if (log_sharers > 0) {
-      PatchSum total;
-      if (patch < end) add_parts(total, patch, from, to);
+      PatchSum<1> total;
+      if (patch < end) add_parts<1, 4>(total, patch, end, from, to);
       add_sharers(total, patch, patch < end, log_sharers);
-      return;
-    }
-#pragma unroll 1
-    for (; patch < end; patch += 8) {
-      PatchSum total;
-      add_parts(total, patch, 0, part_.parts);
-      const Output output(*this, patch, true, total);
-#pragma unroll
-      for (int k = 0; k < 4; ++k) output.write(*this, k, total.x[k]);
+    } else if (part_.parts == 2) {
+      add_patches<2, 2>(patch, end);
+    } else {
+      add_patches<1, 4>(patch, end);
     }
   }
 
-  /// Adds parts from .. to - 1 of a patch; sixteen loads of a thread are in flight together.
-  __device__ __forceinline__ void add_parts(PatchSum& total, std::int32_t patch, std::int32_t from,
-                                            std::int32_t to) const {
-    constexpr int kAtOnce = 4;
+  /// Patches patch, patch + 8 .. of all parts, kWidth at a time.
+  template <int kWidth, int kAtOnce>
+  __device__ __forceinline__ void add_patches(std::int32_t patch, std::int32_t end) const {
+#pragma unroll 1
+    for (; patch < end; patch += 8 * kWidth) {
+      PatchSum<kWidth> total;
+      add_parts<kWidth, kAtOnce>(total, patch, end, 0, part_.parts);
+      const Output output(*this, patch, true, total.top, total.sum);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        if (patch + 8 * j >= end) break;
+#pragma unroll
+        for (int k = 0; k < 4; ++k) output.write(*this, j * 32 + k * 8, total.x[4 * j + k]);
+      }
+    }
+  }
+
+  /// Adds parts from .. to - 1 of a patch and the next ones of the same rows; sixteen loads of a thread are in
+  /// flight together.
+  template <int kWidth, int kAtOnce>
+  __device__ __forceinline__ void add_parts(PatchSum<kWidth>& total, std::int32_t patch, std::int32_t end,
+                                            std::int32_t from, std::int32_t to) const {
     const std::int32_t row = patch % 4 * 16 + lane_ / 4;
-    const bool kept = is_kept(patch);
+    const bool keeps = is_kept(patch);
 #pragma unroll 1
     for (std::int32_t first = from; first < to; first += kAtOnce) {
-      float4 x[kAtOnce][4];
+      float4 x[kAtOnce][kWidth * 4];
       float2 head[kAtOnce][2];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const std::int32_t part = first + i;
         const bool there = part < to;
-        const float2* const sums = p_.sums + (slot(part) * 64 + row);
-        const float4* const source =
-            kept && part == part_.part ? kept_ + (patch - kept_begin_) * kPatchFours : fours(part, patch);
+        const float2* const heads = sums(part, row);
+        const float4* const source = keeps && part == part_.part ? kept(patch) : fours(part, patch);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) head[i][h] = there ? sums[8 * h] : make_float2(kLowest, 0.0F);
+        for (int h = 0; h < 2; ++h) head[i][h] = there ? heads[8 * h] : make_float2(kLowest, 0.0F);
 #pragma unroll
-        for (int k = 0; k < 4; ++k) x[i][k] = there ? source[k * 32] : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+        for (int k = 0; k < 4 * kWidth; ++k) {
+          const bool any = there && patch + k / 4 * 8 < end;
+          x[i][k] = any ? source[k / 4 * 8 * kPatchFours + k % 4 * 32] : make_float4(0.0F, 0.0F, 0.0F, 0.0F);
+        }
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -204,7 +239,7 @@ class CutUnit {
           const float weight = ptx::ex2(head[i][h].x - top);
           total.sum[h] += weight * head[i][h].y;
 #pragma unroll
-          for (int k = 0; k < 4; ++k) {
+          for (int k = 0; k < 4 * kWidth; ++k) {
             float4& y = total.x[k];
             (h == 0 ? y.x : y.z) += weight * (h == 0 ? x[i][k].x : x[i][k].z);
             (h == 0 ? y.y : y.w) += weight * (h == 0 ? x[i][k].y : x[i][k].w);
@@ -215,14 +250,14 @@ class CutUnit {
   }
 
   /// Adds what the warps that share a patch have, in order, and writes it: each warp some of the channels.
-  __device__ __forceinline__ void add_sharers(PatchSum& mine, std::int32_t patch, bool there,
+  __device__ __forceinline__ void add_sharers(PatchSum<1>& mine, std::int32_t patch, bool there,
                                               std::int32_t log_sharers) const {
     const std::int32_t sharers = 1 << log_sharers, leader = warp_ & ~(sharers - 1);
     float4* const buffers[2] = {control_.exchange[0], control_.exchange[1]};
-    ptx::bar_sync<kValuesBarrier, 256>();  // what was exchanged before has been read
+    sync_values();  // what was exchanged before has been read
     buffers[0][warp_ * 32 + lane_] = make_float4(mine.top[0], mine.top[1], mine.sum[0], mine.sum[1]);
-    ptx::bar_sync<kValuesBarrier, 256>();
-    PatchSum total;
+    sync_values();
+    PatchSum<1> total;
     for (std::int32_t i = 0; i < sharers; ++i) {
       const float4 head = buffers[0][(leader + i) * 32 + lane_];
       total.top[0] = fmaxf(total.top[0], head.x);
@@ -235,19 +270,19 @@ class CutUnit {
     }
     mine.raise(0, total.top[0]);
     mine.raise(1, total.top[1]);
-    const Output output(*this, patch, there, total);
+    const Output output(*this, patch, there, total.top, total.sum);
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       float4* const buffer = buffers[(k + 1) % 2];
       buffer[warp_ * 32 + lane_] = mine.x[k];
-      ptx::bar_sync<kValuesBarrier, 256>();
+      sync_values();
       if ((warp_ & (sharers - 1)) != k % sharers) continue;
       float4 sum = {0.0F, 0.0F, 0.0F, 0.0F};
       for (std::int32_t i = 0; i < sharers; ++i) {
         const float4 y = buffer[(leader + i) * 32 + lane_];
         sum = make_float4(sum.x + y.x, sum.y + y.y, sum.z + y.z, sum.w + y.w);
       }
-      output.write(*this, k, sum);
+      output.write(*this, k * 8, sum);
     }
   }
 
@@ -257,7 +292,8 @@ class CutUnit {
     float factor[2];
     bool there[2];
 
-    __device__ __forceinline__ Output(const CutUnit& u, std::int32_t patch, bool any, const PatchSum& total) {
+    __device__ __forceinline__ Output(const CutUnit& u, std::int32_t patch, bool any, const float (&top)[2],
+                                      const float (&sum)[2]) {
       const kernels::AttentionParams& a = u.p_.attention;
       const std::int32_t channel = patch % 8 / 4 * kHalf + patch / 8 * 32 + u.lane_ % 4 * 2;
 #pragma unroll
@@ -269,28 +305,28 @@ class CutUnit {
         const std::int64_t token = u.s_.r.first_token + query;
         const std::int32_t head = row - query * a.num_heads;
         at[h] = token * a.out.stride_token + head * a.out.stride_head + channel;
-        factor[h] = total.sum[h] == 0.0F ? 0.0F : 1.0F / total.sum[h];
+        factor[h] = sum[h] == 0.0F ? 0.0F : 1.0F / sum[h];
         if (there[h] && channel == 0 && a.lse != nullptr) {
           a.lse[token * a.lse_stride_token + head * a.lse_stride_head] =
-              total.sum[h] == 0.0F ? -INFINITY : (total.top[h] + log2f(total.sum[h])) * kLn2;
+              sum[h] == 0.0F ? -INFINITY : (top[h] + log2f(sum[h])) * kLn2;
         }
       }
     }
-    /// Group k of 8 channels.
-    __device__ __forceinline__ void write(const CutUnit& u, int k, const float4& x) const {
+    /// Channels `on` further on.
+    __device__ __forceinline__ void write(const CutUnit& u, int on, const float4& x) const {
       const kernels::TensorParams& out = u.p_.attention.out;
-      if (there[0]) store_pair(out.data, out.dtype, at[0] + 8 * k, {x.x * factor[0], x.y * factor[0]});
-      if (there[1]) store_pair(out.data, out.dtype, at[1] + 8 * k, {x.z * factor[1], x.w * factor[1]});
+      if (there[0]) store_pair(out.data, out.dtype, at[0] + on, {x.x * factor[0], x.y * factor[0]});
+      if (there[1]) store_pair(out.data, out.dtype, at[1] + on, {x.z * factor[1], x.w * factor[1]});
     }
   };
 
   const Call& p_;
   Control& control_;
   const Segment& s_;
-  const std::int32_t rank_, warp_, lane_;
+  const std::uint32_t shared_;
+  const std::int32_t rank_, thread_, warp_, lane_;
   Part part_;
   std::int32_t kept_begin_ = 0, kept_end_ = 0;  // patches that are not in the workspace
-  float4* kept_;                                // they, from this lane on
 };
 
 }  // namespace mla::MLA_ARCH_NS::latent::large

@@ -51,7 +51,7 @@ struct alignas(16) Control {
   float top[kSlots][64];     // behind the last block: maximum that the weights refer to, and their sum
   float sum[kSlots][64];
   std::uint32_t todo[kernels::latent::kCounterWords];  // slices of a cut unit, see CutUnit
-  RangeScratch range;
+  Work work;
   float4 exchange[2][256];  // of the values' two warpgroups
 };
 

@@ -72,10 +72,10 @@ struct Range {
   std::int32_t base = 0;                // number of the first of them
 };
 
-/// Scratch of find_range, in shared memory.
-struct RangeScratch {
-  std::int32_t warp_sum[kThreads / 32];
+/// What the warps of a CTA know of its range, in shared memory.
+struct Work {
   Range range;
+  Request first;  // of its first unit
 };
 
 /// First block of range c: total c / count, mostly without a division of 64 bits.
@@ -90,66 +90,55 @@ __device__ __forceinline__ std::int32_t range_of(std::int32_t total, std::int32_
   return static_cast<std::int32_t>(((std::int64_t{x} + 1) * count - 1) / total);
 }
 
-/// All blocks laid end to end and shared out evenly.
+/// All blocks laid end to end and shared out evenly. One warp, each of whose lanes looks at some requests.
 __device__ __forceinline__ void share_out(const Call& p, std::int32_t c, std::int32_t group_rows,
-                                          RangeScratch& scratch) {
-  const auto thread = static_cast<std::int32_t>(threadIdx.x);
+                                          Work& work) {
+  const auto lane = static_cast<std::int32_t>(threadIdx.x % 32);
   const std::int32_t requests = p.attention.num_requests;
-  const std::int32_t each = (requests + kThreads - 1) / kThreads;
-  const std::int32_t first = min(thread * each, requests);
-  const std::int32_t last = min(first + each, requests);
-  std::int32_t mine = 0, first_blocks = 1;  // blocks of a unit of this thread's first request
+  const std::int32_t each = (requests + 31) / 32;
+  const std::int32_t first = min(lane * each, requests), last = min(first + each, requests);
+  std::int32_t mine = 0;
+  Request r;
+#pragma unroll 4
   for (std::int32_t i = first; i < last; ++i) {
-    const Request r = load_request(p, i, group_rows);
-    if (i == first) first_blocks = r.blocks;
+    r = load_request(p, i, group_rows);
     mine += r.blocks * r.groups;
   }
   std::int32_t inclusive = mine;
+#pragma unroll
   for (int d = 1; d < 32; d *= 2) {
     const std::int32_t y = __shfl_up_sync(0xffffffffU, inclusive, d);
-    if (thread % 32 >= d) inclusive += y;
+    if (lane >= d) inclusive += y;
   }
-  if (thread % 32 == 31) scratch.warp_sum[thread / 32] = inclusive;
-  __syncthreads();
-  std::int32_t total = 0;
-  for (int w = 0; w < kThreads / 32; ++w) {
-    if (w < thread / 32) inclusive += scratch.warp_sum[w];
-    total += scratch.warp_sum[w];
-  }
+  const std::int32_t total = __shfl_sync(0xffffffffU, inclusive, 31);
   const std::int32_t count = min(p.ranges, total);
   const std::int32_t begin = c < count ? range_begin(total, count, c) : 0;
   const std::int32_t end = c < count ? range_begin(total, count, c + 1) : 0;
-  if (thread == 0) {
-    scratch.range.begin = begin;
-    scratch.range.end = end;
-    scratch.range.total = total;
-    scratch.range.count = count;
-  }
   std::int32_t origin = inclusive - mine;
-  if (begin < end && begin >= origin && begin < inclusive) {
-    if (each == 1) {  // the usual case needs nothing loaded again
-      scratch.range.request = first;
-      scratch.range.group = (begin - origin) / first_blocks;
-      scratch.range.origin = origin + scratch.range.group * first_blocks;
-    }
-    for (std::int32_t i = each == 1 ? last : first; i < last; ++i) {
-      const Request r = load_request(p, i, group_rows);
-      const std::int32_t size = r.blocks * r.groups;
-      if (begin < origin + size) {
-        scratch.range.request = i;
-        scratch.range.group = (begin - origin) / r.blocks;
-        scratch.range.origin = origin + scratch.range.group * r.blocks;
-        break;
-      }
-      origin += size;
+  if (begin >= end || begin < origin || begin >= inclusive) return;  // one lane goes on
+  std::int32_t request = first;
+  if (each > 1) {  // else r is the one
+    for (;; ++request) {
+      r = load_request(p, request, group_rows);
+      if (begin < origin + r.blocks * r.groups) break;
+      origin += r.blocks * r.groups;
     }
   }
-  __syncthreads();
+  const std::int32_t group = r.groups > 1 ? (begin - origin) / r.blocks : 0;
+  work.first = r;
+  work.range = {.begin = begin,
+                .end = end,
+                .request = request,
+                .group = group,
+                .origin = origin + group * r.blocks,
+                .total = total,
+                .count = count,
+                .base = 0};
 }
 
-/// Where every request has ranges of its own: the same for a request alone or in any batch.
-__device__ __forceinline__ void find_own(const Call& p, std::int32_t c, std::int32_t group_rows,
-                                         Range& range) {
+/// Where every request has ranges of its own: the same for a request alone or in any batch. One thread.
+__device__ __forceinline__ void find_own(const Call& p, std::int32_t c, std::int32_t group_rows, Work& work) {
+  Range& range = work.range;
   const std::int32_t unit = p.by_per_request.quotient(c);
   const std::int32_t index = c - unit * p.per_request;
   range.request = unit / p.row_groups;
@@ -161,16 +150,20 @@ __device__ __forceinline__ void find_own(const Call& p, std::int32_t c, std::int
   if (range.group >= r.groups || index >= range.count) return;  // a longer request has more row groups
   range.begin = range_begin(range.total, range.count, index);
   range.end = range_begin(range.total, range.count, index + 1);
+  work.first = r;
 }
 
-/// Fills scratch.range, where thread 0 has put an empty one, for cluster c. All threads of the CTA must call it.
+/// Fills `work`, where thread 0 has put an empty range, for cluster c. All threads of the CTA must call it.
 __device__ __forceinline__ void find_range(const Call& p, std::int32_t c, std::int32_t group_rows,
-                                           RangeScratch& scratch) {
-  if (p.per_request == 0) {
-    share_out(p, c, group_rows, scratch);
-    return;
+                                           Work& work) {
+  if (threadIdx.x < 32) {
+    __syncwarp();
+    if (p.per_request == 0) {
+      share_out(p, c, group_rows, work);
+    } else if (threadIdx.x == 0) {
+      find_own(p, c, group_rows, work);
+    }
   }
-  if (threadIdx.x == 0) find_own(p, c, group_rows, scratch.range);
   __syncthreads();
 }
 
@@ -199,12 +192,18 @@ __device__ __forceinline__ void prefetch_first(const Call& p, std::int32_t c) {
 /// Walks over the segments of a range. Few registers: it runs in warps that have 40 of them.
 struct Walk {
   std::int32_t request, group, origin, begin, end;
-  std::int32_t first_query = 0, queries = 0, groups = 0, blocks = 1;  // of the request, see Request
+  std::int32_t first_query, queries, groups, blocks;  // of the request, see Request
 
-  __device__ __forceinline__ Walk(const Call& p, const Range& range, std::int32_t group_rows)
-      : request(range.request), group(range.group), origin(range.origin), begin(range.begin), end(range.end) {
-    if (more()) load(p, group_rows);
-  }
+  __device__ __forceinline__ explicit Walk(const Work& work)
+      : request(work.range.request),
+        group(work.range.group),
+        origin(work.range.origin),
+        begin(work.range.begin),
+        end(work.range.end),
+        first_query(work.first.first_query),
+        queries(work.first.queries),
+        groups(work.first.groups),
+        blocks(work.first.blocks) {}
   __device__ __forceinline__ bool more() const { return begin < end; }
   /// Blocks first() .. last() - 1 of the unit.
   __device__ __forceinline__ std::int32_t first() const { return begin - origin; }

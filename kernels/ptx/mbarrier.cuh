@@ -36,6 +36,12 @@ __device__ __forceinline__ void mbarrier_arrive_expect(std::uint32_t barrier, st
                : "memory");
 }
 
+/// mbarrier.expect_tx: the phase waits for `bytes` more bytes of asynchronous copies; no arrival.
+__device__ __forceinline__ void mbarrier_expect(std::uint32_t barrier, std::uint32_t bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
 /// cp.async.mbarrier.arrive.noinc: one arrival of this thread when all its earlier cp.async have landed. The
 /// arrival counts among those of mbarrier_init.
 __device__ __forceinline__ void mbarrier_arrive_cp_async(std::uint32_t barrier) {

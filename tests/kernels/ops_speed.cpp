@@ -114,12 +114,14 @@ TEST_F(OpsSpeed, CacheWrite) {
   }
 }
 
-/// Indexers of `requests` requests of `length` keys in blocks of 64, a window of 4096 and 4 sinks.
+/// Indexers of `requests` requests of `length` keys in blocks of 64; where an index takes a mask, the last `window` keys
+/// and 4 sinks are visible.
 struct Index {
-  Index(std::int64_t count, std::int32_t length)
+  Index(std::int64_t count, std::int32_t length, int window = 4096)
       : requests(count),
         columns((length + 63) / 64),
-        entries(device_ops::sparse_index_capacity(count, kWindow, kSink, columns, 64)),
+        visible(window),
+        entries(device_ops::sparse_index_capacity(count, visible, kSink, columns, 64)),
         lens(std::vector<std::int32_t>(static_cast<std::size_t>(count), length)),
         table(std::vector<std::int32_t>(static_cast<std::size_t>(count * columns), 7)),
         indptr(static_cast<std::size_t>(count + 1)),
@@ -127,12 +129,12 @@ struct Index {
         indices(static_cast<std::size_t>(entries)),
         tables(static_cast<std::size_t>(count * columns)),
         seq_lens(static_cast<std::size_t>(count)),
-        slots(static_cast<std::size_t>(std::max(entries, count * length))) {}
+        slots(static_cast<std::size_t>(std::max(entries, count * std::int64_t{length}))) {}
   [[nodiscard]] View<const std::int32_t, 1> lengths() const { return {lens.data(), {requests}}; }
   [[nodiscard]] View<const std::int32_t, 2> blocks() const { return {table.data(), {requests, columns}}; }
   void sparse(Stream stream) const {
     device_ops::build_sparse_index(
-        lengths(), kWindow, kSink, blocks(), 64,
+        lengths(), visible, kSink, blocks(), 64,
         {{indptr.data(), {requests + 1}}, {indices.data(), {entries}}, {slots.data(), {entries}}, {}},
         stream);
   }
@@ -151,9 +153,23 @@ struct Index {
     d.seq_lens = {seq_lens.data(), {requests}};
     device_ops::build_decode_index(lengths(), SeqLens::kIncludeNewTokens, blocks(), 64, 1, d, stream);
   }
+  /// Page indices and logical blocks go where the other indexers write their entries.
+  void pages(Stream stream) const {
+    device_ops::build_page_index(lengths(), visible, kSink, blocks(), 64,
+                                 {{indptr.data(), {requests + 1}},
+                                  {indices.data(), {page_entries()}},
+                                  {tables.data(), {page_entries()}},
+                                  {seq_lens.data(), {requests}}},
+                                 stream);
+  }
+  [[nodiscard]] std::int64_t page_entries() const {
+    return device_ops::page_index_capacity(requests, visible, kSink, columns, 64);
+  }
 
-  static constexpr int kWindow = 4096, kSink = 4;
-  std::int64_t requests, columns, entries;
+  static constexpr int kSink = 4;
+  std::int64_t requests, columns;
+  int visible;
+  std::int64_t entries;
   DeviceArray<std::int32_t> lens, table, indptr, cu_k, indices, tables, seq_lens;
   DeviceArray<std::int64_t> slots;
 };
@@ -164,9 +180,16 @@ TEST_F(OpsSpeed, Indexers) {
              [&](Stream s) { large.sparse(s); });
   show_large("prefill index, 8192 requests of 8192 tokens", 8192.0 * 8192 * 8,
              [&](Stream s) { large.prefill(s); });
+  // A table of 67 MB, more than the L2 holds: what fits it would not be read from memory.
+  const Index many(16384, 64 * 1024, 64 * 1024);
+  const double table_bytes = static_cast<double>(many.requests * many.columns) * 4;
+  show_large("decode index, 16384 requests of 65536 keys", 2 * table_bytes,
+             [&](Stream s) { many.decode(s); });
+  show_large("page index, 16384 requests of 65536 keys", 3 * table_bytes, [&](Stream s) { many.pages(s); });
   const Index small(32, 8192);
   show_small("decode index, 32 requests", [&](Stream s) { small.decode(s); });
   show_small("sparse index, 32 requests", [&](Stream s) { small.sparse(s); });
+  show_small("page index, 32 requests", [&](Stream s) { small.pages(s); });
   const Index short_prompts(8, 512);
   show_small("prefill index, 8 requests of 512 tokens", [&](Stream s) { short_prompts.prefill(s); });
 }
