@@ -98,10 +98,10 @@ class Merge {
     math.each_sum([&](std::uint32_t row, float2 x) { __stcg(sums + row, x); });
     float4* const to = reinterpret_cast<float4*>(p.partials) + slot * kFours + threadIdx.x;
 #pragma unroll
-    for (int i = 0; i < Math<Config>::kOwnRows; ++i) {
+    for (std::uint32_t i = 0; i < Math<Config>::kOwnRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < Math<Config>::kOwnFours; ++j) {
-        __stcg(to + (i * Math<Config>::kOwnFours + j) * kMathThreads, math.own(i, j));
+      for (std::uint32_t j = 0; j < kOwnFours; ++j) {
+        __stcg(to + (i * kOwnFours + j) * kMathThreads, math.own(i, j));
       }
     }
   }

@@ -284,9 +284,8 @@ class NarrowMath {
                                                  std::int32_t count) const {
     const Unshared<Config> keys(p, posted);
     for (std::int32_t u = 0; u < count; ++u) {
-      std::byte* const row =
-          shared.base + Config::kRingAt + slot(u) * Config::kSlotBytes + lane_ / kOctet * Config::kOctetPitch;
-      keys.clear(row, unit + u, lane_, warp_ * kWarpTiles, kWarpTiles);
+      std::byte* const from = shared.base + Config::kRingAt + slot(u) * Config::kSlotBytes;
+      keys.template clear<kWarpTiles>(from, unit + u, lane_, warp_ * kWarpTiles);
     }
     __syncwarp();
   }

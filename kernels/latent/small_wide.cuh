@@ -51,7 +51,6 @@ class WideMath {
       maximum_[i] = kLowest;
       sum_[i] = 0.0F;
     }
-    const bool unshared = Unshared<Config>::possible(p, posted);
     const std::int32_t seen_by_all = Unshared<Config>::first(p, posted);
     ptx::mbarrier_arrive(shared.posted_empty());
 #pragma unroll
@@ -74,7 +73,7 @@ class WideMath {
       exchange(shared, x);
       rate(p, posted, unit, all_see, x);
       weigh(shared, x, unit == 0);
-      if (unshared && !all_see) clear_unshared(p, shared, posted, unit);
+      if (!all_see && Unshared<Config>::possible(p, posted)) clear_unshared(p, shared, posted, unit);
       values(shared);
       slot_ += kPassUnits;
       if (slot_ == Config::kSlots) {
@@ -107,7 +106,6 @@ class WideMath {
   }
 
  private:
-  static constexpr unsigned kEveryLane = 0xffffffffU;
   /// Sums are rescaled only when a row's maximum has grown by more than this (as a power of two): until then
   /// weights up to 2^8 are as exact as weights up to 1.
   static constexpr float kSlack = 8.0F;
@@ -349,11 +347,13 @@ class WideMath {
   __device__ __forceinline__ void clear_unshared(const Params& p, const Shared<Config>& shared,
                                                  const PostedPiece& posted, std::int32_t unit) const {
     const Unshared<Config> keys(p, posted);
-    if (const std::uint32_t row = threadIdx.x % 128; row < kPassUnits * kUnit) {
-      std::byte* const from =
-          shared.base + Config::kRingAt + slot_ * Config::kSlotBytes + row / kOctet * Config::kOctetPitch;
-      keys.clear(from, unit, row, half_ * kHalfBoxes * 8, kHalfBoxes * 8);
-    }
+    // Half a unit's chunks for each of its warps. Not kept in registers beside the output: none are left.
+    constexpr int kChunks = kHalfBoxes * 4;
+    static_assert(kPassUnits == 2);
+    const std::uint32_t thread = threadIdx.x;
+    const std::uint32_t which = thread / 32 % 2;
+    keys.template clear<kChunks>(shared.base + Config::kRingAt + (slot_ + which) * Config::kSlotBytes,
+                                 unit + static_cast<std::int32_t>(which), thread % 32, thread / 64 * kChunks);
     ptx::fence_async_shared();
     sync_half();
   }
