@@ -5,8 +5,8 @@
 //
 //   m = max m_i     out = sum 2^(m_i - m) o_i / sum 2^(m_i - m) l_i     lse = ln 2 (m + log2 of that sum)
 //
-// In the workspace a row's channels lie in the order in which threads hold them: fours of channels 2 i, 2 i +
-// 1, 2 i + 8, 2 i + 9 of each 16.
+// In the workspace a part lies in the order in which threads hold it, so that a store of a warp is one piece:
+// four (i, j) of thread t, of channels c, c + 1, c + 8, c + 9 of a row, is number (i kOwnFours + j) 256 + t.
 #pragma once
 
 #include <bit>
@@ -55,15 +55,18 @@ class Merge {
   }
 
  private:
-  static constexpr std::uint32_t kRowFours = Config::kLatent / 4;
-  static constexpr std::uint32_t kFours = Config::kRows * kRowFours;
+  static constexpr std::uint32_t kFours = Config::kRows * (Config::kLatent / 4);
   static constexpr int kLogFours = std::bit_width(kFours) - 1;
   static constexpr int kLogThreads = std::bit_width(static_cast<unsigned>(kMathThreads)) - 1;
   static_assert(1U << kLogFours == kFours && 1 << kLogThreads == kMathThreads);
+  static_assert(kFours == Math<Config>::kOwnRows * Math<Config>::kOwnFours * kMathThreads);
 
-  /// Channels of a four's first pair; the second is eight behind it.
-  static __device__ __forceinline__ std::uint32_t channel_of(std::uint32_t four) {
-    return four / 4 * 16 + four % 4 * 2;
+  static constexpr std::uint32_t kOwnFours = Math<Config>::kOwnFours;
+
+  /// What number `at` of a part is.
+  static __device__ __forceinline__ Four four_of(std::uint32_t at) {
+    const std::uint32_t which = at / kMathThreads;
+    return Math<Config>::four_at(at % kMathThreads, which / kOwnFours, which % kOwnFours);
   }
 
   /// One CTA has it all: straight to the output.
@@ -73,14 +76,14 @@ class Merge {
     math.each_sum([&](std::uint32_t row, float2 sums) { heads[row] = sums; });
     sync_math();
 #pragma unroll
-    for (int i = 0; i < Math<Config>::kOwnRows; ++i) {
-      const std::uint32_t r = math.own_row(i);
+    for (std::uint32_t i = 0; i < Math<Config>::kOwnRows; ++i) {
+      const std::uint32_t r = Math<Config>::four_at(threadIdx.x, i, 0).row;
       const OutputRow row(p, piece, r, heads[r]);
       if (!row.there) continue;
 #pragma unroll
-      for (int j = 0; j < Math<Config>::kOwnFours; ++j) {
+      for (std::uint32_t j = 0; j < kOwnFours; ++j) {
         const float4 x = math.own(i, j);
-        const std::uint32_t channel = channel_of(math.own_four(j));
+        const std::uint32_t channel = Math<Config>::four_at(threadIdx.x, i, j).channel;
         row.write(p, channel, make_float2(x.x, x.y));
         row.write(p, channel + 8, make_float2(x.z, x.w));
       }
@@ -93,12 +96,12 @@ class Merge {
     const std::int64_t slot = slot_of(p, piece, piece.part);
     float2* const sums = p.sums + slot * Config::kRows;
     math.each_sum([&](std::uint32_t row, float2 x) { __stcg(sums + row, x); });
-    float4* const to = reinterpret_cast<float4*>(p.partials) + slot * kFours;
+    float4* const to = reinterpret_cast<float4*>(p.partials) + slot * kFours + threadIdx.x;
 #pragma unroll
-    for (int i = 0; i < Math<Config>::kOwnRows; ++i) {
+    for (std::uint32_t i = 0; i < Math<Config>::kOwnRows; ++i) {
 #pragma unroll
-      for (int j = 0; j < Math<Config>::kOwnFours; ++j) {
-        __stcg(to + math.own_row(i) * kRowFours + math.own_four(j), math.own(i, j));
+      for (std::uint32_t j = 0; j < kOwnFours; ++j) {
+        __stcg(to + (i * kOwnFours + j) * kMathThreads, math.own(i, j));
       }
     }
   }
@@ -170,7 +173,7 @@ class Merge {
             heads[j][i] = make_float2(-INFINITY, 0.0F);
             if (there && four + j * kMathThreads < width) {
               heads[j][i] =
-                  __ldcg(p.sums + (static_cast<std::uint32_t>(slot) * Config::kRows + at / kRowFours));
+                  __ldcg(p.sums + (static_cast<std::uint32_t>(slot) * Config::kRows + four_of(at).row));
               parts[j][i] = __ldcg(all_parts + (static_cast<std::uint32_t>(slot) * kFours + at));
             }
           }
@@ -258,11 +261,11 @@ class Merge {
 
   __device__ __forceinline__ void write_four(const Params& p, const Piece& piece, std::uint32_t at,
                                              const Sum& sum) const {
-    const OutputRow row(p, piece, at / kRowFours, make_float2(sum.top, sum.sum));
+    const Four four = four_of(at);
+    const OutputRow row(p, piece, four.row, make_float2(sum.top, sum.sum));
     if (!row.there) return;
-    const std::uint32_t channel = channel_of(at % kRowFours);
-    row.write(p, channel, make_float2(sum.x.x, sum.x.y));
-    row.write(p, channel + 8, make_float2(sum.x.z, sum.x.w));
+    row.write(p, four.channel, make_float2(sum.x.x, sum.x.y));
+    row.write(p, four.channel + 8, make_float2(sum.x.z, sum.x.w));
   }
 };
 

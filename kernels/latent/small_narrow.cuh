@@ -36,6 +36,7 @@ class NarrowMath {
     const std::int32_t first_row = static_cast<std::int32_t>(blockIdx.y * Config::kRows);
     sight_ = Sight(p, posted.piece.rows, first_row + static_cast<std::int32_t>(row()));
     const bool unshared = Unshared<Config>::possible(p, posted);
+    const std::int32_t seen_by_all = Unshared<Config>::first(p, posted);
     find_places(shared);
     load_query(shared);
     maximum_ = -INFINITY;
@@ -57,7 +58,9 @@ class NarrowMath {
       }
       sync_math();
       if (unit > 0) rescale(shared);
-      if (unshared) clear_unshared(p, shared, posted, unit, count);
+      if (unshared && Entries(posted).at(unit + count - 1, kUnit - 1) >= seen_by_all) {
+        clear_unshared(p, shared, posted, unit, count);
+      }
       if (count == 1) {
         accumulate<1>(shared);
       } else if (count == 2) {
@@ -78,13 +81,10 @@ class NarrowMath {
   __device__ __forceinline__ void each_sum(F f) const {
     if (row_lane() == 0) f(row(), make_float2(maximum_, sum_));
   }
-  /// Rows of which this thread has a part, i < kOwnRows.
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t own_row(int i) const {
-    return lane_ / 4 + 8 * i;
-  }
-  /// Which fours of such a row it has, j < kOwnFours, and the values.
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t own_four(int j) const {
-    return warp_ * (kWarpTiles * 2) + j * 4 + lane_ % 4;
+  /// Where a thread's four (i, j), i < kOwnRows, j < kOwnFours, is.
+  static __device__ __forceinline__ Four four_at(std::uint32_t thread, std::uint32_t i, std::uint32_t j) {
+    return {.row = 8 * i + thread % 32 / 4,
+            .channel = thread / 32 * (kWarpTiles * 8) + j * 16 + thread % 4 * 2};
   }
   [[nodiscard]] __device__ __forceinline__ float4 own(int i, int j) const {
     const auto& low = output_[2 * j];
@@ -284,9 +284,8 @@ class NarrowMath {
                                                  std::int32_t count) const {
     const Unshared<Config> keys(p, posted);
     for (std::int32_t u = 0; u < count; ++u) {
-      std::byte* const row =
-          shared.base + Config::kRingAt + slot(u) * Config::kSlotBytes + lane_ / kOctet * Config::kOctetPitch;
-      keys.clear(row, unit + u, lane_, warp_ * kWarpTiles, kWarpTiles);
+      std::byte* const from = shared.base + Config::kRingAt + slot(u) * Config::kSlotBytes;
+      keys.template clear<kWarpTiles>(from, unit + u, lane_, warp_ * kWarpTiles);
     }
     __syncwarp();
   }

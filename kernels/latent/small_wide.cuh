@@ -51,9 +51,7 @@ class WideMath {
       maximum_[i] = kLowest;
       sum_[i] = 0.0F;
     }
-    const bool unshared = Unshared<Config>::possible(p, posted);
-    const bool window = p.attention.causal && p.attention.window > 0;
-    seen_by_all_ = window ? 0 : min(posted.entries, Sight(p, posted.piece.rows, first_row).last + 1);
+    const std::int32_t seen_by_all = Unshared<Config>::first(p, posted);
     ptx::mbarrier_arrive(shared.posted_empty());
 #pragma unroll
     for (int j = 0; j < kHalfBoxes; ++j) {
@@ -67,13 +65,15 @@ class WideMath {
 
     const std::int32_t units = posted.units;
     for (std::int32_t unit = 0; unit < units; unit += kPassUnits) {
-      const bool copied = !p.by_units || Entries(posted).at(unit, kPassUnits * kUnit - 1) >= posted.entries;
+      const std::int32_t last = Entries(posted).at(unit, kPassUnits * kUnit - 1);
+      const bool copied = !p.by_units || last >= posted.entries;
+      const bool all_see = last < seen_by_all;
       scores(shared, buffer, copied);
       float x[8];  // [pair of rows][two entries][row]
       exchange(shared, x);
-      rate(p, posted, unit, x);
+      rate(p, posted, unit, all_see, x);
       weigh(shared, x, unit == 0);
-      if (unshared) clear_unshared(p, shared, posted, unit);
+      if (!all_see && Unshared<Config>::possible(p, posted)) clear_unshared(p, shared, posted, unit);
       values(shared);
       slot_ += kPassUnits;
       if (slot_ == Config::kSlots) {
@@ -95,13 +95,10 @@ class WideMath {
       f(weight_row(i), make_float2(maximum_[i] == kLowest ? -INFINITY : maximum_[i], sum_[i]));
     }
   }
-  /// Rows of which this thread has a part, i < kOwnRows.
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t own_row(int i) const {
-    return 8 * i + lane_ % 4 * 2 + lane_ / 4 % 2;
-  }
-  /// Which fours of such a row it has, j < kOwnFours, and the values.
-  [[nodiscard]] __device__ __forceinline__ std::uint32_t own_four(int j) const {
-    return (half_ * kHalfBoxes + j) * 16 + warp_ * 4 + lane_ / 8;
+  /// Where a thread's four (i, j), i < kOwnRows, j < kOwnFours, is.
+  static __device__ __forceinline__ Four four_at(std::uint32_t thread, std::uint32_t i, std::uint32_t j) {
+    return {.row = 8 * i + thread % 4 * 2 + thread / 4 % 2,
+            .channel = (thread / 128 * kHalfBoxes + j) * 64 + thread / 32 % 4 * 16 + thread / 8 % 4 * 2};
   }
   [[nodiscard]] __device__ __forceinline__ float4 own(int i, int j) const {
     const auto& x = output_[j];
@@ -109,7 +106,6 @@ class WideMath {
   }
 
  private:
-  static constexpr unsigned kEveryLane = 0xffffffffU;
   /// Sums are rescaled only when a row's maximum has grown by more than this (as a power of two): until then
   /// weights up to 2^8 are as exact as weights up to 1.
   static constexpr float kSlack = 8.0F;
@@ -204,13 +200,13 @@ class WideMath {
 
   /// In units of log2 e; -inf where a row does not see an entry. Rounded here: a lone key must weigh exactly 1.
   __device__ __forceinline__ void rate(const Params& p, const PostedPiece& posted, std::int32_t unit,
-                                       float (&x)[8]) const {
-    const Entries entries(posted);
-    if (entries.at(unit, kPassUnits * kUnit - 1) < seen_by_all_) {
+                                       bool all_see, float (&x)[8]) const {
+    if (all_see) {
 #pragma unroll
       for (int i = 0; i < 8; ++i) x[i] = __fmul_rn(x[i], p.scale_log2);
       return;
     }
+    const Entries entries(posted);
     std::int32_t position[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) position[i] = entries.position(entries.at(unit, entry(i)));
@@ -351,11 +347,13 @@ class WideMath {
   __device__ __forceinline__ void clear_unshared(const Params& p, const Shared<Config>& shared,
                                                  const PostedPiece& posted, std::int32_t unit) const {
     const Unshared<Config> keys(p, posted);
-    if (const std::uint32_t row = threadIdx.x % 128; row < kPassUnits * kUnit) {
-      std::byte* const from =
-          shared.base + Config::kRingAt + slot_ * Config::kSlotBytes + row / kOctet * Config::kOctetPitch;
-      keys.clear(from, unit, row, half_ * kHalfBoxes * 8, kHalfBoxes * 8);
-    }
+    // Half a unit's chunks for each of its warps. Not kept in registers beside the output: none are left.
+    constexpr int kChunks = kHalfBoxes * 4;
+    static_assert(kPassUnits == 2);
+    const std::uint32_t thread = threadIdx.x;
+    const std::uint32_t which = thread / 32 % 2;
+    keys.template clear<kChunks>(shared.base + Config::kRingAt + (slot_ + which) * Config::kSlotBytes,
+                                 unit + static_cast<std::int32_t>(which), thread % 32, thread / 64 * kChunks);
     ptx::fence_async_shared();
     sync_half();
   }
@@ -403,7 +401,6 @@ class WideMath {
   float output_[kHalfBoxes][16];  // [64 channels, 32 rows] each
   float score_[16];               // [64 entries, 32 rows]
   Sight sight_[kRowsEach];
-  std::int32_t seen_by_all_ = 0;  // entries before this one are seen by all rows
   float maximum_[kRowsEach], sum_[kRowsEach];
   bool pair_;                         // the slots are another CTA's, too
   std::uint32_t half_, warp_, lane_;  // warpgroup, its warp, lane
