@@ -155,9 +155,9 @@ bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::i
   }
   const std::int64_t ranges = std::min(blocks, resident_clusters(size, num_sms));
   const std::int64_t parts = ranges > units ? ceil_div(ranges, units) : 0;  // a cut unit's, to be added up
-  const std::int64_t large =
-      kLarge + ceil_div(blocks, ranges) * (size == 1 ? kBlock : kPairBlock) +
-      std::min(parts, kFewParts) * kPart + std::max<std::int64_t>(0, parts - kFewParts) * kMorePart;
+  const std::int64_t large = kLarge + ceil_div(blocks, ranges) * (size == 1 ? kBlock : kPairBlock) +
+                             std::min(parts, kFewParts) * kPart +
+                             std::max<std::int64_t>(0, parts - kFewParts) * kMorePart;
   const std::int64_t small = kSmall + total * ceil_div(rows, 32) * kSmallKey / 1024 * 132 / num_sms;
   return large < small;
 }

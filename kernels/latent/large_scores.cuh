@@ -34,10 +34,10 @@ struct Scores {
   Control& control;
   const std::uint32_t shared;
   const int rank;
-  float score[32];  // [64 rows, 64 keys]
+  float score[32];               // [64 rows, 64 keys]
   std::uint32_t held[kHeld][4];  // fragments of the query, of every second 16 channels
-  float top[2];     // of rows lane / 4 and + 8: maximum (times scale * log2 e) that the weights refer to
-  float sum[2];     // this thread's share of the sum of weights
+  float top[2];  // of rows lane / 4 and + 8: maximum (times scale * log2 e) that the weights refer to
+  float sum[2];  // this thread's share of the sum of weights
 
   static __device__ __forceinline__ std::uint32_t lane() { return threadIdx.x % 32; }
   /// First of this thread's two rows in the tile.
