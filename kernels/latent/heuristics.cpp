@@ -143,7 +143,8 @@ bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::i
   if (rows <= 32 || keys.empty()) return false;  // at least half of its products would be padding
   // Nanoseconds on an H200 (132 multiprocessors) as measured; docs/kernels/cuda-latent-large.md has the points.
   constexpr std::int64_t kSmall = 12'000, kSmallKey = 200;  // 1024 keys of 32 rows
-  constexpr std::int64_t kLarge = 16'200, kPart = 30, kBlock = 2'250, kPairBlock = 1'830;
+  constexpr std::int64_t kLarge = 14'200, kBlock = 2'250, kPairBlock = 1'830;
+  constexpr std::int64_t kPart = 140, kFewParts = 16, kMorePart = 10;  // slices of many parts are small
   const std::int64_t size = rows > 64 ? 2 : 1;
   const std::int64_t groups = ceil_div(rows, 64 * size);
   const std::int64_t units = static_cast<std::int64_t>(keys.size()) * groups;
@@ -154,8 +155,9 @@ bool prefers_large(std::span<const std::int64_t> keys, std::int64_t rows, std::i
   }
   const std::int64_t ranges = std::min(blocks, resident_clusters(size, num_sms));
   const std::int64_t parts = ranges > units ? ceil_div(ranges, units) : 0;  // a cut unit's, to be added up
-  const std::int64_t large =
-      kLarge + ceil_div(blocks, ranges) * (size == 1 ? kBlock : kPairBlock) + parts * kPart;
+  const std::int64_t large = kLarge + ceil_div(blocks, ranges) * (size == 1 ? kBlock : kPairBlock) +
+                             std::min(parts, kFewParts) * kPart +
+                             std::max<std::int64_t>(0, parts - kFewParts) * kMorePart;
   const std::int64_t small = kSmall + total * ceil_div(rows, 32) * kSmallKey / 1024 * 132 / num_sms;
   return large < small;
 }
