@@ -62,7 +62,8 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int rank = Config::kTiles > 1 ? static_cast<int>(ptx::cluster_rank()) : 0;
   if (threadIdx.x == 0) {
     for (int i = 0; i < kSlots; ++i) {
-      ptx::mbarrier_init(ptx::smem(&control.full[i]), 1);
+      ptx::mbarrier_init(ptx::smem(&control.full[i][0]), 1);
+      ptx::mbarrier_init(ptx::smem(&control.full[i][1]), 1);
       ptx::mbarrier_init(ptx::smem(&control.empty[i][0]), 8 * Config::kTiles);
       ptx::mbarrier_init(ptx::smem(&control.empty[i][1]), 8 * Config::kTiles);
       ptx::mbarrier_init(ptx::smem(&control.weights_full[i][0]), 4);

@@ -102,14 +102,14 @@ struct KeyLoader {
       __syncwarp();
     }
   }
-  __device__ __forceinline__ void load_latent(int turn, int begin, int end, std::uint32_t tile,
+  __device__ __forceinline__ void load_latent(int turn, int begin, int end, int half, std::uint32_t tile,
                                               std::uint32_t full) const {
     load(turn, begin, end, [&](std::uint32_t row, std::int32_t at_offset, std::int32_t at_page) {
-      const std::uint32_t to = tile + row * (kLatent * 2);
+      const std::uint32_t to = tile + static_cast<std::uint32_t>(half) * kHalfBytes + row * (kHalf * 2);
       if constexpr (Config::kTiles == 1) {
-        ptx::tma_load(to, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, policy);
+        ptx::tma_load(to, &maps.latent, full, 0, 0, half * 4, at_offset / 8, at_page, policy);
       } else {
-        ptx::tma_load_multicast(to, &maps.latent, full, 0, 0, 0, at_offset / 8, at_page, kAllCtas, policy);
+        ptx::tma_load_multicast(to, &maps.latent, full, 0, 0, half * 4, at_offset / 8, at_page, kAllCtas, policy);
       }
     });
   }
@@ -142,19 +142,24 @@ struct KeyLoader {
         const int turn = i * boxes % 32;
         if (turn == 0 && i > 0) look_up(s.r, walk.request, walk.first() + i, walk.last(), boxes);
         const unsigned wanted = __ballot_sync(kAllLanes, page >= 0) >> turn & ((1U << boxes) - 1);
-        const std::uint32_t full = ptx::smem(&control.full[slot]);
+        const std::uint32_t full = ptx::smem(&control.full[slot][0]), others = full + 8;
         const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
         wait_empty(slot, 0, parity);
         if (lane() == 0) {
-          ptx::mbarrier_expect(full, static_cast<std::uint32_t>(__popc(wanted) * p.box) * (kSlotBytes / 64));
+          const auto keys = static_cast<std::uint32_t>(__popc(wanted) * p.box);
+          ptx::mbarrier_expect(full, keys * (kHalf * 2));
+          ptx::mbarrier_expect(others, keys * ((kHalf + kRope) * 2));
         }
-        load_latent(turn, 0, boxes / 2, tile, full);
+        load_latent(turn, 0, boxes / 2, 0, tile, full);
+        load_latent(turn, 0, boxes / 2, 1, tile, others);
         wait_empty(slot, 1, parity);
-        load_latent(turn, boxes / 2, boxes, tile, full);
-        load_rope(turn, boxes, tile, full);  // where the weights of all keys were
+        load_latent(turn, boxes / 2, boxes, 0, tile, full);
+        load_latent(turn, boxes / 2, boxes, 1, tile, others);
+        load_rope(turn, boxes, tile, others);  // where the weights of all keys were
         if (lane() == 0) {
           if (i == 0) describe(s, walk);  // beside the first copies: it takes a while
           ptx::mbarrier_arrive(full);
+          ptx::mbarrier_arrive(others);
         }
         __syncwarp();
         if (++slot == kSlots) {

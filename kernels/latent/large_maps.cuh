@@ -18,7 +18,7 @@ inline Maps make_maps(const Call& p) {
   const auto row = static_cast<cuuint64_t>(c.latent_row_stride);
   return {.latent = encode<5>(dtype, c.latent, {64, 8, kLatent / 64, keys / 8, blocks},
                               {row, 128, 8 * row, static_cast<cuuint64_t>(c.latent_block_stride)},
-                              {64, 8, kLatent / 64, box / 8, 1}),
+                              {64, 8, kHalf / 64, box / 8, 1}),
           .rope = encode<3>(
               dtype, c.rope, {kRope, keys, blocks},
               {static_cast<cuuint64_t>(c.rope_row_stride), static_cast<cuuint64_t>(c.rope_block_stride)},

@@ -55,10 +55,15 @@ struct Scores {
     }
   }
 
-  __device__ __forceinline__ void multiply(std::uint32_t slot) {
+  __device__ __forceinline__ void multiply(int slot_index, std::uint32_t parity) {
+    const std::uint32_t slot = shared + static_cast<std::uint32_t>(slot_index) * kSlotBytes;
     ptx::wgmma_fence();
 #pragma unroll
     for (int s = 0; s < (kLatent + kRope) / 16; ++s) {
+      if (s == kHalf / 16) {
+        ptx::wgmma_commit();
+        ptx::mbarrier_wait(ptx::smem(&control.full[slot_index][1]), parity);
+      }
       if (s % 2 == 0 && s / 2 < kHeld) {
         ptx::wgmma_m64n64<Element>(score, held[s / 2], key_operand(slot, s), s > 0);
       } else {
@@ -165,7 +170,7 @@ struct Scores {
     int slot = 0, segment = 0;
     std::uint32_t parity = 0, queries = 0;  // queries that there were
     while (true) {
-      ptx::mbarrier_wait(ptx::smem(&control.full[slot]),
+      ptx::mbarrier_wait(ptx::smem(&control.full[slot][0]),
                          parity);  // the segment is written before its first block
       const Segment& s = control.segments[segment];
       const std::int32_t first = s.first, steps = s.last - first;
@@ -181,8 +186,8 @@ struct Scores {
       ++queries;
       hold_query();
       for (std::int32_t i = 0; i < steps; ++i) {
-        if (i > 0) ptx::mbarrier_wait(ptx::smem(&control.full[slot]), parity);
-        multiply(shared + static_cast<std::uint32_t>(slot) * kSlotBytes);
+        if (i > 0) ptx::mbarrier_wait(ptx::smem(&control.full[slot][0]), parity);
+        multiply(slot, parity);
         const bool last = i + 1 == steps;
         if (last && lane() == 0) ptx::mbarrier_arrive(ptx::smem(&control.query_empty));
         const std::int32_t j = first + i;

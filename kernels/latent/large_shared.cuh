@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Large work of cuda-latent: shared memory of a CTA and how tiles lie in it.
 //
-//        0   slot 0   73,728   64 keys: [8 groups of 8 keys][8 chunks of 64 channels][8 keys][128 B], then
+//        0   slot 0   73,728   64 keys: [2 halves][8 groups of 8 keys][4 chunks of 64 channels][8 keys][128 B], then
 //   73,728   slot 1   73,728   the rotary part [64 keys][128 B], which becomes the weights [64 rows][64 keys]
 //  147,456   query    73,728   [9 chunks][64 rows][128 B], the rotary part last
 //  221,184   control
@@ -22,7 +22,8 @@ inline constexpr int kLatent = 512, kRope = 64;
 inline constexpr int kHalf = 256;  // latent channels of a warpgroup that multiplies values
 inline constexpr int kSlots = 2;
 inline constexpr std::uint32_t kChunkBytes = 64 * 128;         // 64 rows, 64 channels
-inline constexpr std::uint32_t kGroupBytes = 8 * kLatent * 2;  // 8 keys of a slot
+inline constexpr std::uint32_t kGroupBytes = 8 * kHalf * 2;  // 8 keys of half a slot
+inline constexpr std::uint32_t kHalfBytes = 8 * kGroupBytes;     // of a slot
 inline constexpr std::uint32_t kRopeAt = 8 * kChunkBytes;      // in a slot
 inline constexpr std::uint32_t kSlotBytes = kRopeAt + kChunkBytes;
 inline constexpr std::uint32_t kQueryAt = kSlots * kSlotBytes;
@@ -43,7 +44,7 @@ struct Traits {
 
 /// Behind the tiles.
 struct alignas(16) Control {
-  alignas(8) std::uint64_t full[kSlots];  // keys are here
+  alignas(8) std::uint64_t full[kSlots][2];  // channels 0 .. 255 are here; the others
   std::uint64_t empty[kSlots][2];  // the values of the first and of the last 32 keys have been multiplied
   std::uint64_t weights_full[kSlots][2];  // of the first and of the last 32 keys
   std::uint64_t first_query_full;         // of the first segment, which others fetch
@@ -69,7 +70,7 @@ __device__ __forceinline__ std::uint64_t query_operand(std::uint32_t query, int 
 __device__ __forceinline__ std::uint64_t key_operand(std::uint32_t slot, int s) {
   if (s < kLatent / 16) {
     return ptx::advance(ptx::descriptor(slot, 16, kGroupBytes, ptx::Swizzle::k128),
-                        (s / 4) * 1024 + (s % 4) * 32);
+                        s / 16 * kHalfBytes + s / 4 % 4 * 1024 + (s % 4) * 32);
   }
   return ptx::advance(ptx::descriptor(slot, 16, 1024, ptx::Swizzle::k128), kRopeAt + (s % 4) * 32);
 }
@@ -80,7 +81,8 @@ __device__ __forceinline__ std::uint64_t weight_operand(std::uint32_t slot, int 
 /// Latent channels of keys 16 s .. 16 s + 15 as V, from chunk `chunk` on.
 __device__ __forceinline__ std::uint64_t value_operand(std::uint32_t slot, int s, int chunk) {
   return ptx::advance(
-      ptx::descriptor(slot + static_cast<std::uint32_t>(chunk) * 1024, 1024, kGroupBytes, ptx::Swizzle::k128),
+      ptx::descriptor(slot + static_cast<std::uint32_t>(chunk / 4 * kHalfBytes + chunk % 4 * 1024), 1024,
+                      kGroupBytes, ptx::Swizzle::k128),
       s * 2 * kGroupBytes);
 }
 

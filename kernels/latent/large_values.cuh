@@ -58,8 +58,8 @@ struct Values {
       const bool by_all = !a.causal || (at <= r.keys - r.queries &&
                                         (a.window <= 0 || at >= r.keys - a.window || at < a.sink));
       if (seen && by_all) continue;
-      const std::uint32_t chunk = static_cast<std::uint32_t>(half) * 4 + i % 32 / 8;
-      const std::uint32_t to = slot + key / 8 * kGroupBytes + chunk * 1024 + key % 8 * 128 + i % 8 * 16;
+      const std::uint32_t to = slot + static_cast<std::uint32_t>(half) * kHalfBytes + key / 8 * kGroupBytes +
+                               i % 32 / 8 * 1024 + key % 8 * 128 + i % 8 * 16;
       if (!seen) {
         ptx::store_zeros_16(to);
         continue;
@@ -120,7 +120,7 @@ struct Values {
     int slot = 0, segment = 0;
     std::uint32_t parity = 0;
     while (true) {
-      ptx::mbarrier_wait(ptx::smem(&control.full[slot]),
+      ptx::mbarrier_wait(ptx::smem(&control.full[slot][half]),
                          parity);  // the segment is written before its first block
       const Segment& s = control.segments[segment];
       const std::int32_t first = s.first, steps = s.last - first;
@@ -128,7 +128,7 @@ struct Values {
       for (int i = 0; i < 64; ++i) out[0][i] = out[1][i] = 0.0F;
       for (std::int32_t i = 0; i < steps; ++i) {
         ptx::mbarrier_wait(ptx::smem(&control.weights_full[slot][0]), parity);
-        ptx::mbarrier_wait(ptx::smem(&control.full[slot]), parity);
+        ptx::mbarrier_wait(ptx::smem(&control.full[slot][half]), parity);
         const std::uint32_t tile = shared + static_cast<std::uint32_t>(slot) * kSlotBytes;
         if (i > 0) rescale(slot);
         const std::int32_t j = first + i;
