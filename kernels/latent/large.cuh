@@ -97,10 +97,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     clear_tail(p);
   } else if (role == 1) {
-    ptx::fewer_registers<112>();
     if (work) Scores<Config>{p, control, shared, rank}.run();
   } else {
-    ptx::more_registers<168>();
+    ptx::more_registers<160>();
     if (work) {
       load_first_query<Config>(p, control, shared, rank, static_cast<int>(threadIdx.x) / 32 - 8);
       Values<Config> values{p, control, shared, rank, role - 2};

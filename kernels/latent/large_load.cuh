@@ -11,6 +11,7 @@
 #include "ptx/async_fence.cuh"
 #include "ptx/cluster.cuh"
 #include "ptx/cp_async.cuh"
+#include "ptx/global.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/tma.cuh"
 
@@ -194,6 +195,24 @@ __device__ __forceinline__ void fetch_query(const Call& p, std::uint32_t shared,
   }
   ptx::cp_async_commit();
 }
+/// Asks for the lines of the query rows of a row group, so that they come from the L2 when they are fetched.
+template <class Config>
+__device__ __forceinline__ void prefetch_query(const Call& p, int rank, std::int32_t first_query,
+                                               std::int32_t queries, std::int32_t group, int warp, int warps) {
+  const auto lane = static_cast<std::int32_t>(threadIdx.x) % 32;
+  const kernels::TensorParams& q = p.attention.q;
+  const auto* const data = static_cast<const typename Config::Element*>(q.data);
+  const std::int32_t first = group * Config::kRows + rank * 64;
+  const std::int32_t rows = min(64, queries * p.attention.num_heads - first);
+#pragma unroll 1
+  for (std::int32_t i = warp * 32 + lane; i < rows * 9; i += warps * 32) {
+    const std::int32_t r = first + i / 9;
+    const std::int32_t query = p.by_heads.quotient(r);
+    ptx::prefetch_l2(data + (first_query + query) * q.stride_token +
+                     (r - query * p.attention.num_heads) * q.stride_head + i % 9 * 64);
+  }
+}
+
 /// Until this warp's share has landed, and says so.
 __device__ __forceinline__ void finish_query(std::uint64_t& barrier) {
   ptx::cp_async_wait<0>();
@@ -220,6 +239,7 @@ __device__ __forceinline__ void load_queries(const Call& p, Control& control, st
   Walk walk(control.work);
   if (!walk.more()) return;
   for (walk.next(p, Config::kRows); walk.more(); walk.next(p, Config::kRows)) {
+    prefetch_query<Config>(p, rank, walk.first_query, walk.queries, walk.group, warp, warps);
     ptx::mbarrier_wait(ptx::smem(&control.query_empty), parity);
     fetch_query<Config>(p, shared, rank, walk.first_query, walk.queries, walk.group, warp, warps);
     finish_query(control.query_full);

@@ -8,6 +8,7 @@
 #include "ptx/async_fence.cuh"
 #include "ptx/barrier.cuh"
 #include "ptx/convert.cuh"
+#include "ptx/ldmatrix.cuh"
 #include "ptx/math.cuh"
 #include "ptx/mbarrier.cuh"
 #include "ptx/store.cuh"
@@ -33,19 +34,36 @@ struct Scores {
   Control& control;
   const std::uint32_t shared;
   const int rank;
-  float score[32];  // [64 rows, 64 keys]
-  float top[2];     // of rows lane / 4 and + 8: maximum (times scale * log2 e) that the weights refer to
-  float sum[2];     // this thread's share of the sum of weights
+  float score[32];               // [64 rows, 64 keys]
+  std::uint32_t held[kHeld][4];  // fragments of the query, of every second 16 channels
+  float top[2];  // of rows lane / 4 and + 8: maximum (times scale * log2 e) that the weights refer to
+  float sum[2];  // this thread's share of the sum of weights
 
   static __device__ __forceinline__ std::uint32_t lane() { return threadIdx.x % 32; }
   /// First of this thread's two rows in the tile.
   static __device__ __forceinline__ std::uint32_t row() { return threadIdx.x % 128 / 32 * 16 + lane() / 4; }
 
+  /// A product whose two operands lie in shared memory reads as much as shared memory can give; with the query
+  /// from registers in every second one, half of that is left to the copies and the products of the values.
+  __device__ __forceinline__ void hold_query() {
+    const std::uint32_t r = threadIdx.x % 128 / 32 * 16 + lane() % 16;
+    const std::uint32_t from = shared + kQueryAt + r * 128;
+#pragma unroll
+    for (std::uint32_t i = 0; i < kHeld; ++i) {
+      const std::uint32_t piece = 2 * i % 4 * 2 + lane() / 16;
+      ptx::ldmatrix_x4(held[i], from + i / 2 * kChunkBytes + ((piece ^ r % 8) << 4));
+    }
+  }
+
   __device__ __forceinline__ void multiply(std::uint32_t slot) {
     ptx::wgmma_fence();
 #pragma unroll
     for (int s = 0; s < (kLatent + kRope) / 16; ++s) {
-      ptx::wgmma_m64n64<Element>(score, query_operand(shared + kQueryAt, s), key_operand(slot, s), s > 0);
+      if (s % 2 == 0 && s / 2 < kHeld) {
+        ptx::wgmma_m64n64<Element>(score, held[s / 2], key_operand(slot, s), s > 0);
+      } else {
+        ptx::wgmma_m64n64<Element>(score, query_operand(shared + kQueryAt, s), key_operand(slot, s));
+      }
     }
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
@@ -161,6 +179,7 @@ struct Scores {
         ptx::mbarrier_wait(ptx::smem(&control.query_full), (queries & 1) ^ 1);
       }
       ++queries;
+      hold_query();
       for (std::int32_t i = 0; i < steps; ++i) {
         if (i > 0) ptx::mbarrier_wait(ptx::smem(&control.full[slot]), parity);
         multiply(shared + static_cast<std::uint32_t>(slot) * kSlotBytes);

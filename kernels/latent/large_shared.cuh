@@ -28,6 +28,8 @@ inline constexpr std::uint32_t kSlotBytes = kRopeAt + kChunkBytes;
 inline constexpr std::uint32_t kQueryAt = kSlots * kSlotBytes;
 inline constexpr std::uint32_t kControlAt = kQueryAt + 9 * kChunkBytes;
 inline constexpr int kValuesWarps = 8;
+/// Steps of 16 channels whose query fragments the scores' warpgroup holds in registers.
+inline constexpr int kHeld = 14;
 /// More segments than the slots can hold, those of the slowest reader and the one being written.
 inline constexpr int kSegments = 6;
 
