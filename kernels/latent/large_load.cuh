@@ -198,7 +198,8 @@ __device__ __forceinline__ void fetch_query(const Call& p, std::uint32_t shared,
 /// Asks for the lines of the query rows of a row group, so that they come from the L2 when they are fetched.
 template <class Config>
 __device__ __forceinline__ void prefetch_query(const Call& p, int rank, std::int32_t first_query,
-                                               std::int32_t queries, std::int32_t group, int warp, int warps) {
+                                               std::int32_t queries, std::int32_t group, int warp,
+                                               int warps) {
   const auto lane = static_cast<std::int32_t>(threadIdx.x) % 32;
   const kernels::TensorParams& q = p.attention.q;
   const auto* const data = static_cast<const typename Config::Element*>(q.data);
