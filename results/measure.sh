@@ -55,7 +55,7 @@ page dtype --by cache --facet backend
 page ragged --facet none
 page mixed --facet none
 page prefill --facet requests
-page prefix --by mode --x kv --facet heads,requests,shared_prefix
+page prefix --where backend=cuda-latent --by mode --x kv --facet heads,requests,shared_prefix
 page regression --facet space,window
 page peers --facet space,heads,requests
 exit $status

@@ -30,7 +30,7 @@ table dtype --x cache --facet kv
 table ragged --x batch --facet none
 table mixed --x batch --facet none
 table prefill --x batch --facet none
-table prefix --x kv --facet heads,shared_prefix,mode
+table prefix --where backend=cuda-latent --x kv --facet heads,shared_prefix,mode
 table regression --x batch --facet space,window
 table peers --facet heads,requests
 if [[ -e $out/again.md ]]; then

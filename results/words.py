@@ -218,7 +218,7 @@ def shared_prefixes(path):
     times = {}  # (heads, batch) -> way of reading -> microseconds
     for line in open(path):
         r = json.loads(line)
-        if r["type"] == "point" and r["status"] == "ok":
+        if r["type"] == "point" and r["status"] == "ok" and r["backend"] == "cuda-latent":
             key = axes_of(r["key"])
             way = (r.get("mode") or "as it decides") if " prefix" in r["key"] else "no page is shared"
             times.setdefault((int(key["heads"]), key["batch"]), {})[way] = r["time_us"]

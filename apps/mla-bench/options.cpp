@@ -211,7 +211,7 @@ void add_rerun(CLI::App& root, RerunRequest& request) {
 void add_tune(CLI::App& root, TuneRequest& request) {
   CLI::App* app = root.add_subcommand(
       "tune", "From runs to a table of the fastest backend by region, which choose_backend reads");
-  cli::set_examples(*app, {"mla-bench tune results/h200/2026-11-30-all --to h200.json",
+  cli::set_examples(*app, {"mla-bench tune results/h200/2026-12-01-all --to h200.json",
                            "mla-bench list backends --explain --selector h200.json"});
   app->add_option("runs", request.paths, "Files or folders of runs")
       ->type_name("PATH")

@@ -239,15 +239,15 @@ TEST_F(BenchReports, TheWordsOfResultsAreThoseOfARecord) {
   ASSERT_EQ(other.records.size(), 1U);
   EXPECT_EQ(other.records[0].backend, "k (another run)");
   EXPECT_EQ(other.records[0].flags, std::vector<std::string>{"another-run"});
-  // By hand from the record: 51.4 / 20.8 and 188172 / 1114 at the ends; 43.17 us at that shape, 1.5 times theirs.
+  // By hand from the record: 51.3 / 20.7 and 192194 / 1128 at the ends; 42.91 us at that shape, 1.5 times theirs.
   const RunResult words = mla::test::run_program(
-      python, {results + "/words.py", results + "/h200/2026-11-30-all", file("other/run.jsonl")});
+      python, {results + "/words.py", results + "/h200/2026-12-01-all", file("other/run.jsonl")});
   ASSERT_EQ(words.exit_code, 0) << words.err;
   std::string text = words.out;
   std::ranges::replace(text, '\n', ' ');
   for (const char* part :
-       {"2.5 to 169 times as fast", "| 32q1s4k | 16 | 55.4 | 70.3 | 237 | 1286 |", "of 64k keys all take 548",
-        "k 0.66 with 16 heads (1 shapes", "| 16 | 32q1s9k | 85.3 | 66.6 | 58.0 | 58.1 |"}) {
+       {"2.5 to 170 times as fast", "| 32q1s4k | 16 | 54.9 | 70.1 | 236 | 1291 |", "of 64k keys all take 547",
+        "k 0.66 with 16 heads (1 shapes", "| 16 | 32q1s9k | 84.6 | 65.8 | 57.4 | 57.5 |"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << words.out;
   }
 }
@@ -257,16 +257,16 @@ TEST_F(BenchReports, OneRecordIsSetBesideAnother) {
   if (python.empty()) GTEST_SKIP() << "no Python 3";
   const std::string results = std::string(MLA_SOURCE_DIR) + "/results";
   write_other_run(python,
-                  R"({"heads": 16, "q_len": 1, "batch": 32, "kv_len": 4096, "k_us": 86.34, "j_us": 90},
-             {"heads": 128, "q_len": 1, "batch": 128, "kv_len": 65536, "k_us": 2118.5})");
+                  R"({"heads": 16, "q_len": 1, "batch": 32, "kv_len": 4096, "k_us": 85.82, "j_us": 90},
+             {"heads": 128, "q_len": 1, "batch": 128, "kv_len": 65536, "k_us": 2135.9})");
   const RunResult r = mla::test::run_program(
       python,
-      {results + "/against.py", results + "/h200/2026-11-30-all/decode/run.jsonl", file("other/run.jsonl")});
+      {results + "/against.py", results + "/h200/2026-12-01-all/decode/run.jsonl", file("other/run.jsonl")});
   ASSERT_EQ(r.exit_code, 0) << r.err;
-  // 86.34 / 43.17 and 2118.5 / 4237: twice as fast and half as fast, one in the geometric mean.
+  // 85.82 / 42.91 and 2135.9 / 4271.7: twice as fast and half as fast, one in the geometric mean.
   for (const char* part :
        {"2 shapes.", "| all | 2 | 1.00 | 0.50 | 1 | 1 |", "| up to 16 rows | 1 | 2.00 | 2.00 | 0 | 0 |",
-        "| 128 rows | 1 | 0.50 | 0.50 | 1 | 1 |", "| 128, 128 x q1 x 64k | 4236.8"}) {
+        "| 128 rows | 1 | 0.50 | 0.50 | 1 | 1 |", "| 128, 128 x q1 x 64k | 4271.7"}) {
     EXPECT_NE(r.out.find(part), std::string::npos) << part << "\n" << r.out;
   }
 }
