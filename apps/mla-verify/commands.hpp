@@ -42,6 +42,7 @@ struct RunRequest {
   bool no_shrink = false;
   bool in_process = false;    ///< no process beside: for debuggers and sanitizers
   bool log_progress = false;  ///< lines on stderr
+  bool formulas = false;      ///< the arithmetic of the budgets
   double timeout = 120;       ///< seconds for one call of a backend
   std::string replay;         ///< a repro.json: nothing but its case is run
   std::string repro = "repro.json";

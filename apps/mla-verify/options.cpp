@@ -204,6 +204,9 @@ CLI::App* add_run(CLI::App& root, RunRequest& request) {
                 "about how long "
                 "the rest takes")
       ->group("Output");
+  app->add_flag("--formulas", request.formulas,
+                "Show the budget of each backend's worst row term by term, with its numbers")
+      ->group("Output");
   count(*app, "--show", request.show, 1000000, "Output", "Passing cases shown in a table, worst first");
   app->add_option("--junit", request.junit, "Also write JUnit XML, for CI systems")
       ->type_name("FILE")

@@ -232,8 +232,9 @@ int run(const RunRequest& request) {
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (!request.junit.empty())
     verify::write_file(request.junit, verify::to_junit(result.cases, result.oracles, work.suite.name));
-  const report::Document document =
+  report::Document document =
       run_document(work.suite, participants, result, static_cast<std::size_t>(request.show));
+  if (request.formulas) document.tables.push_back(formulas_table(result.cases, participants));
   if (!request.html.empty()) verify::write_file(request.html, run_html(document, result));
   cli::print(document, request.output);
   if (stopped) return cli::kInterrupted;

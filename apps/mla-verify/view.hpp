@@ -52,6 +52,11 @@ struct RunResult {
                                             const verify::Participants& participants, const RunResult& result,
                                             std::size_t passing_shown);
 
+/// The terms of the budget of the worst row of each backend, each with its formula and the numbers in it. Computes the
+/// reference of those cases again.
+[[nodiscard]] report::Table formulas_table(const verify::SuiteRun& run,
+                                           const verify::Participants& participants);
+
 /// The document as one page that needs no network, with the share of the budget by length and by head.
 [[nodiscard]] std::string run_html(const report::Document& document, const RunResult& result);
 

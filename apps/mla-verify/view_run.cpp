@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "view.hpp"
 
@@ -69,6 +70,38 @@ report::Table backends_table(const verify::SuiteRun& run, const verify::OracleRu
     table.rows.push_back({name, c.passed, c.failed, c.unsupported,
                           std::isfinite(c.worst) ? Cell(100 * c.worst) : Cell(std::string("-")), c.oracles,
                           c.oracles_failed});
+  }
+  return table;
+}
+
+/// How far elements lie from the reference rounded to the output's type. Not what is judged: a place is much of a
+/// small budget and nothing of a large one.
+report::Table ulps_table(const verify::SuiteRun& run) {
+  std::map<std::pair<std::string, std::string>, UlpCounts> counts;
+  for (const Verdict& v : run.verdicts) {
+    if (v.outcome == Outcome::kUnsupported || v.report.rows == 0) continue;
+    UlpCounts& all = counts[{v.backend, std::string(name_of(v.c.shape.out_dtype))}];
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] += v.report.ulps[i];
+  }
+  report::Table table;
+  table.name = "ulps";
+  table.title = "Elements by places of the output type between them and the rounded reference, %";
+  table.columns = {{"backend", "backend"}, {"out", "out"}, {"elements", "elements", 2, true}};
+  for (std::size_t i = 0; i < kUlpBins.size(); ++i) {
+    const bool one = i == 0 || kUlpBins[i] == kUlpBins[i - 1] + 1;
+    table.columns.push_back(
+        {fmt::format("percent_to_{:g}", kUlpBins[i]),
+         one ? fmt::format("{:g}", kUlpBins[i]) : fmt::format("{:g}-{:g}", kUlpBins[i - 1] + 1, kUlpBins[i]),
+         2});
+  }
+  table.columns.push_back({"percent_beyond", "more", 2});
+  for (const auto& [who, bins] : counts) {
+    const std::int64_t elements = std::accumulate(bins.begin(), bins.end(), std::int64_t{0});
+    if (elements == 0) continue;
+    std::vector<Cell> row = {who.first, who.second, elements};
+    for (const std::int64_t n : bins)
+      row.emplace_back(100.0 * static_cast<double>(n) / static_cast<double>(elements));
+    table.rows.push_back(std::move(row));
   }
   return table;
 }
@@ -168,6 +201,7 @@ report::Document run_document(const verify::Suite& suite, const verify::Particip
     document.facts.emplace_back("pairs_covered", suite.covered);
   }
   document.tables.push_back(backends_table(run, oracles));
+  if (report::Table ulps = ulps_table(run); !ulps.rows.empty()) document.tables.push_back(std::move(ulps));
   if (oracles.failed > 0) document.tables.push_back(failed_oracles_table(oracles));
   if (!result.repros.empty()) document.tables.push_back(repros_table(result.repros));
   document.tables.push_back(verdicts_table(run, passing_shown));

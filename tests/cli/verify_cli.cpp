@@ -286,6 +286,33 @@ TEST_F(VerifyCli, JobsChangeNothingButTheTime) {
   EXPECT_EQ(run("1"), run("3"));
 }
 
+TEST_F(VerifyCli, TheArithmeticOfTheWorstRowIsShownIfAskedFor) {
+  const std::vector<std::string> command = {"run", "--backends", "cpu-absorbed", "--case",
+                                            kCase, "-o",         "json"};
+  const Json plain = Json::parse(verify(command).out);
+  EXPECT_FALSE(plain.at("tables").contains("formulas"));
+  const Json ulps = plain.at("tables").at("ulps").at(0);
+  double percent = 0;
+  for (const auto& [key, value] : ulps.items())
+    if (key.starts_with("percent_")) percent += value.get<double>();
+  EXPECT_NEAR(percent, 100, 1e-9);
+  EXPECT_GT(ulps.at("elements"), 0);
+  std::vector<std::string> asked = command;
+  asked.emplace_back("--formulas");
+  double sum = 0, budget = -1;
+  const Json shown = Json::parse(verify(asked).out);
+  for (const Json& line : shown.at("tables").at("formulas")) {
+    const std::string term = line.at("term");
+    if (term == "budget of an element")
+      budget = line.at("value");
+    else if (budget < 0)
+      sum += line.at("value").get<double>();
+    EXPECT_EQ(line.at("backend"), "cpu-absorbed");
+  }
+  EXPECT_GT(budget, 0);
+  EXPECT_DOUBLE_EQ(sum, budget);
+}
+
 TEST_F(VerifyCli, AnUnfinishedRunSaysSo) {
   const RunResult r = verify({"run", "--backends", "mutant:drop-newest", "--fail-fast", "--no-shrink"});
   EXPECT_EQ(r.exit_code, 1);

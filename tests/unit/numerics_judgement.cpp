@@ -77,6 +77,46 @@ reference::RowStats many_keys() {
   return stats;
 }
 
+TEST(RowBudget, ItsTermsAddUpAndShowTheirNumbers) {
+  const std::vector<double> want(16, 0.03);
+  AttentionShape head = latent_shape(DType::kBF16);
+  head.space = QuerySpace::kHead;
+  reference::RowStats absorbed = many_keys();
+  absorbed.max_up_dot = 0.4;
+  absorbed.max_up_round = absorbed.rms_up_round = 0.03;
+  RoundingProfile profile;
+  profile.probabilities = profile.absorbed_query = profile.latent_output = DType::kBF16;
+  for (const auto& [stats, shape] : {std::pair(many_keys(), latent_shape(DType::kBF16)),
+                                     std::pair(absorbed, head), std::pair(many_keys(), head)}) {
+    const std::vector<BudgetTerm> terms = budget_terms(stats, profile, shape, 0.1, want);
+    ASSERT_EQ(terms.size(), 5U);
+    double sum = 0;
+    for (const BudgetTerm& term : terms) {
+      sum += term.max;
+      EXPECT_FALSE(term.formula.empty() || term.numbers.empty()) << name_of(term.source);
+    }
+    EXPECT_DOUBLE_EQ(sum, row_budget(stats, profile, shape, 0.1, want, 7.0).max);
+    EXPECT_EQ(terms[1].source, ErrorSource::kProbabilities);
+    // 5 x 2^-8 / sqrt(3) x 0.04 = 0.000451, less than 2^-8 x 0.9.
+    EXPECT_EQ(terms[1].numbers, "min(5 x 0.00391/sqrt(3) x 0.04, 0.00391 x 0.9)");
+    EXPECT_NEAR(terms[1].max, 0.000451, 1e-6);
+    EXPECT_EQ(terms[2].max, 0);
+    EXPECT_EQ(terms[2].numbers, "partial results are kept in f32: not rounded");
+  }
+  EXPECT_TRUE(budget_terms({}, profile, head, 0.1, want).empty()) << "no keys: exact";
+}
+
+TEST(CompareRows, CountsElementsByPlaces) {
+  // bf16 has places of 2^-7 from 1 to 2. 1.003 is 1 when it is rounded.
+  const double place = 0x1p-7;
+  const std::vector<double> want = {1, 1.003, 1, 1, 1, 1, 1, kInf};
+  const std::vector<double> got = {
+      1, 1, 1 - place / 2, 1 + 2 * place, 1 + 4 * place, 1 + 9 * place, 1 + 17 * place, kInf};
+  const RowBudget wide{.max = 1, .rms = 1};
+  const ErrorReport report = compare_rows(got, want, {}, {}, 8, std::span(&wide, 1), DType::kBF16);
+  EXPECT_EQ(report.ulps, (UlpCounts{2, 1, 1, 1, 0, 1, 1})) << "infinities are not counted";
+}
+
 TEST(RowBudget, GrowsWithEveryDeclaredRounding) {
   const std::vector<double> want(16, 0.03);
   const AttentionShape latent = latent_shape(DType::kBF16);

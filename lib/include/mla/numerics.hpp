@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -64,6 +65,20 @@ struct RowBudget {
                                               double softmax_scale, std::span<const double> want,
                                               double want_lse, const Limits& limits = {});
 
+/// One term of RowBudget::max.
+struct BudgetTerm {
+  ErrorSource source = ErrorSource::kOutput;
+  double max = 0;
+  std::string formula;  ///< in the symbols of docs/numerics.md: "2 ds spread"
+  std::string numbers;  ///< the same with its numbers, or why the term is 0
+};
+
+/// The terms that row_budget adds up to RowBudget::max for the same arguments, in the order of ErrorSource; none
+/// for a row without keys, which is exact. For people: row_budget does not use the texts.
+[[nodiscard]] MLA_EXPORT std::vector<BudgetTerm> budget_terms(
+    const reference::RowStats& stats, const RoundingProfile& profile, const AttentionShape& shape,
+    double softmax_scale, std::span<const double> want, const Limits& limits = {});
+
 /// row_budget for every row of a reference result; `stats` of the form the kernel computes, [tokens, H].
 [[nodiscard]] MLA_EXPORT std::vector<RowBudget> row_budgets(const reference::AttentionOutput& want,
                                                             std::span<const reference::RowStats> stats,
@@ -82,6 +97,10 @@ struct CompareOptions {
   Limits limits{};         ///< of pools and bias
 };
 
+/// Upper ends of the bins of ErrorReport::ulps; the last bin has no end.
+inline constexpr std::array<double, 6> kUlpBins = {0, 1, 2, 4, 8, 16};
+using UlpCounts = std::array<std::int64_t, kUlpBins.size() + 1>;
+
 /// Outcome of a comparison. `worst_*` locate the element (or LSE) with the largest share of its budget.
 struct ErrorReport {
   std::int64_t rows = 0;
@@ -98,6 +117,9 @@ struct ErrorReport {
   double worst_ulp = 0;     ///< (got - want) in units of the output type's last place
   double pooled_share = 0;  ///< largest error / limit over pools of rows
   std::string pool;         ///< the pool of pooled_share: "all rows", "request 3", "head 7"
+  /// Finite elements by |got - round(want)| in places of the output type, as kUlpBins has them. For people: a place is
+  /// much of a small budget and nothing of a large one, so nothing is judged by it.
+  UlpCounts ulps{};
   /// Mean of (got - round(want)) / ulp over all elements whose rows need not be exact; with independent_rows.
   double signed_bias = 0;
   double magnitude_bias = 0;  ///< the same with the sign of want: negative when results are cut towards zero

@@ -104,6 +104,8 @@ class Comparison {
       return;
     }
     const double error = got - want;
+    const double places = std::abs(got - ideal) / ulp_of(dtype_, ideal);
+    ++report_.ulps[static_cast<std::size_t>(std::ranges::lower_bound(kUlpBins, places) - kUlpBins.begin())];
     const double ulp = ulp_of(dtype_, std::abs(want) + budget.max);
     report_.max_abs = std::max(report_.max_abs, std::abs(error));
     consider("max", share_of(std::abs(error), ulp / 2, budget.max), r, c, got, want, budget);

@@ -2,7 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <string>
+#include <utility>
 
 #include "mla/error.hpp"
 #include "mla/numerics.hpp"
@@ -143,12 +146,10 @@ class Row {
     } else {
       sum = systematic_term(ErrorSource::kProjection, sums * (stats_.max_p_round + out_max_),
                             sums * (stats_.rms_p_round + out_rms_));
-      // Equal values are rounded equally: what keys have in common errs together, however many there are.
-      const double shared =
-          stats_.max_weighted_v > 0 ? std::max(0.0, 1.0 - stats_.max_spread / stats_.max_weighted_v) : 0.0;
-      store = random_term(
-          ErrorSource::kProjection, limits_.sigmas, u, stats_.max_p_round + shared * stats_.max_weighted_v,
-          stats_.rms_p_round + shared * stats_.rms_weighted_v, stats_.max_weighted_v, stats_.rms_weighted_v);
+      store = random_term(ErrorSource::kProjection, limits_.sigmas, u,
+                          stats_.max_p_round + shared() * stats_.max_weighted_v,
+                          stats_.rms_p_round + shared() * stats_.rms_weighted_v, stats_.max_weighted_v,
+                          stats_.rms_weighted_v);
     }
     if (u > 0) add_subnormal(store, stored, absorbed_);
     store.max += sum.max;
@@ -160,19 +161,113 @@ class Row {
   [[nodiscard]] Term accumulation() const {
     if (!head_ && stats_.num_keys == 1 && profile_.unit_weight) return {ErrorSource::kAccumulation};
     const double steps = unit_ * (limits_.sum_base + keys_ * limits_.sum_per_key);
-    // Sums of single-precision subnormals lose half a place of those at every addition, however small they
-    // are.
-    const double tiny =
-        profile_.accumulate == DType::kF64
-            ? 0.0
-            : limits::kTiniest * (limits_.sum_base + keys_ + (head_ ? dims_.kv_lora_rank : 0));
-    return systematic_term(ErrorSource::kAccumulation, tiny + steps * (out_max_ + 2 * stats_.max_p_round),
-                           tiny + steps * (out_rms_ + 2 * stats_.rms_p_round));
+    return systematic_term(ErrorSource::kAccumulation, tiny() + steps * (out_max_ + 2 * stats_.max_p_round),
+                           tiny() + steps * (out_rms_ + 2 * stats_.rms_p_round));
   }
 
+  [[nodiscard]] std::array<Term, 5> terms() const {
+    return {scores(), probabilities(), partials(), projection(), accumulation()};
+  }
   [[nodiscard]] double out_max() const noexcept { return out_max_; }
 
+  /// The arithmetic of the term's `max` above: in symbols, and with numbers.
+  [[nodiscard]] std::pair<std::string, std::string> arithmetic(ErrorSource source) const {
+    const double z = limits_.sigmas;
+    switch (source) {
+      case ErrorSource::kScores: {
+        const double steps = head_ ? dims_.qk_nope_head_dim + dims_.kv_lora_rank + dims_.qk_rope_head_dim
+                                   : dims_.latent_width();
+        std::string symbols = "2 ds spread, ds = u (8 + 2 max|s| + walk(D) scale max_rms_dot)";
+        std::string numbers =
+            fmt::format("2 x {:.3g} x {:.3g}, ds = {:.3g} x ({:g} + 2 x {:.3g} + {:.3g} x {:.3g} x {:.3g})",
+                        score_arithmetic(), stats_.max_spread, unit_, limits_.score_units,
+                        stats_.max_abs_score, walk(steps), scale_, stats_.max_rms_dot);
+        if (score_operands() > 0) {
+          symbols += "; + 2 z sd spread, sd = u'/sqrt(3) scale max_rms_dot";
+          numbers += fmt::format("; + 2 x {:g} x {:.3g} x {:.3g}", z, score_operands(), stats_.max_spread);
+        }
+        return {symbols, numbers};
+      }
+      case ErrorSource::kProbabilities: {
+        const double u = unit_roundoff(profile_.probabilities);
+        std::string symbols = "min(z u_P/sqrt(3) p_round, u_P weighted_v)";
+        if (stats_.num_keys == 1 && profile_.unit_weight)
+          return {symbols, "one key: its weight is exactly 1"};
+        std::string numbers = bounded(u, stats_.max_p_round, stats_.max_weighted_v);
+        if (profile_.probabilities == DType::kF16) {
+          symbols += " + N 2^-25 weighted_v";
+          numbers += fmt::format(" + {:g} x 2^-25 x {:.3g}", keys_, stats_.max_weighted_v);
+        }
+        return {symbols, numbers};
+      }
+      case ErrorSource::kPartials: {
+        std::string symbols = "min(z u_part/sqrt(3) (p_round + |o|), u_part weighted_v)";
+        if (!rounds(profile_.partials, profile_.accumulate)) {
+          return {symbols,
+                  fmt::format("partial results are kept in {}: not rounded", name_of(profile_.partials))};
+        }
+        return {
+            symbols + " + lost subnormals",
+            bounded(unit_roundoff(profile_.partials), stats_.max_p_round + out_max_, stats_.max_weighted_v) +
+                lost(profile_.partials, head_)};
+      }
+      case ErrorSource::kProjection:
+        return projection_arithmetic();
+      case ErrorSource::kAccumulation:
+        if (!head_ && stats_.num_keys == 1 && profile_.unit_weight) {
+          return {"u (8 + N/16) (|o| + 2 p_round)", "one key: nothing is added up"};
+        }
+        return {
+            "u (8 + N/16) (|o| + 2 p_round) + lost subnormals",
+            fmt::format("{:.3g} x ({:g} + {:g} x {:g}) x ({:.3g} + 2 x {:.3g}) + {:.3g}", unit_,
+                        limits_.sum_base, keys_, limits_.sum_per_key, out_max_, stats_.max_p_round, tiny())};
+      case ErrorSource::kOutput:
+        break;
+    }
+    return {"half a place, element by element", "added by the comparison"};
+  }
+
  private:
+  [[nodiscard]] std::string bounded(double unit, double spread, double bound) const {
+    return fmt::format("min({:g} x {:.3g}/sqrt(3) x {:.3g}, {:.3g} x {:.3g})", limits_.sigmas, unit, spread,
+                       unit, bound);
+  }
+  [[nodiscard]] std::string lost(DType stored, bool projected) const {
+    Term term;
+    add_subnormal(term, stored, projected);
+    return fmt::format(" + {:.3g}", term.max);
+  }
+  [[nodiscard]] std::pair<std::string, std::string> projection_arithmetic() const {
+    if (!head_) return {"u walk(L) up_round", "latent space: W_UV is not applied"};
+    const double sums = unit_ * walk(dims_.kv_lora_rank);
+    const DType stored = absorbed_ ? profile_.latent_output : profile_.expanded_kv;
+    const bool stores = rounds(stored, profile_.accumulate);
+    const double u = unit_roundoff(stored);
+    std::string symbols = absorbed_ ? "u walk(L) up_round" : "u walk(L) (p_round + |o|)";
+    std::string numbers = absorbed_
+                              ? fmt::format("{:.3g} x {:.3g}", sums, stats_.max_up_round)
+                              : fmt::format("{:.3g} x ({:.3g} + {:.3g})", sums, stats_.max_p_round, out_max_);
+    if (!stores) return {symbols, numbers};
+    symbols += absorbed_
+                   ? " + min(z u'/sqrt(3) up_round, u' up_dot) + lost subnormals"
+                   : " + min(z u'/sqrt(3) (p_round + shared weighted_v), u' weighted_v) + lost subnormals";
+    numbers += " + " +
+               (absorbed_ ? bounded(u, stats_.max_up_round, stats_.max_up_dot)
+                          : bounded(u, stats_.max_p_round + shared() * stats_.max_weighted_v,
+                                    stats_.max_weighted_v)) +
+               lost(stored, absorbed_);
+    return {symbols, numbers};
+  }
+  /// Equal values are rounded equally: what keys have in common errs together, however many there are.
+  [[nodiscard]] double shared() const {
+    return stats_.max_weighted_v > 0 ? std::max(0.0, 1.0 - stats_.max_spread / stats_.max_weighted_v) : 0.0;
+  }
+  /// Sums of single-precision subnormals lose half a place of those at every addition, however small they are.
+  [[nodiscard]] double tiny() const {
+    return profile_.accumulate == DType::kF64
+               ? 0.0
+               : limits::kTiniest * (limits_.sum_base + keys_ + (head_ ? dims_.kv_lora_rank : 0));
+  }
   /// What is stored in a coarser type loses half a place of its subnormals, however small it is. `projected`:
   /// W_UV
   /// follows, whose rows have a norm of about 1: sum |W| is at most sqrt(L) of it, and twice that is allowed.
@@ -224,8 +319,7 @@ RowBudget row_budget(const reference::RowStats& stats, const RoundingProfile& pr
   budget.lse = row.lse(shape.out_dtype == DType::kF64 ? DType::kF64 : DType::kF32, want_lse);
   double variance = 0;
   double largest = 0.5 * ulp_of(shape.out_dtype, row.out_max());
-  for (const Term& term :
-       {row.scores(), row.probabilities(), row.partials(), row.projection(), row.accumulation()}) {
+  for (const Term& term : row.terms()) {
     budget.max += term.max;
     budget.rms += term.rms;
     budget.drift += term.drift;
@@ -237,6 +331,19 @@ RowBudget row_budget(const reference::RowStats& stats, const RoundingProfile& pr
   }
   budget.sigma = std::sqrt(variance);
   return budget;
+}
+
+std::vector<BudgetTerm> budget_terms(const reference::RowStats& stats, const RoundingProfile& profile,
+                                     const AttentionShape& shape, double softmax_scale,
+                                     std::span<const double> want, const Limits& limits) {
+  std::vector<BudgetTerm> terms;
+  if (stats.num_keys == 0) return terms;
+  const Row row(stats, profile, shape, softmax_scale, want, limits);
+  for (const Term& term : row.terms()) {
+    auto [formula, numbers] = row.arithmetic(term.source);
+    terms.push_back({term.source, term.max, std::move(formula), std::move(numbers)});
+  }
+  return terms;
 }
 
 std::vector<RowBudget> row_budgets(const reference::AttentionOutput& want,

@@ -64,6 +64,19 @@ auto parse(std::string_view line, Read read) {
   return read(Node(value, kOrigin));
 }
 
+Value ulps_to_json(const UlpCounts& counts) {
+  json::Array all;
+  for (const std::int64_t n : counts) all.push_back(json::to_value(n));
+  return Value(std::move(all));
+}
+
+UlpCounts ulps_of(const Node& j) {
+  UlpCounts counts{};
+  std::size_t i = 0;
+  for (const Node& n : j.items()) counts.at(i++) = whole_of(n);
+  return counts;
+}
+
 Value report_to_json(const ErrorReport& r) {
   return Value(json::Object{{"rows", json::to_value(r.rows)},
                             {"failed_rows", json::to_value(r.failed_rows)},
@@ -77,6 +90,7 @@ Value report_to_json(const ErrorReport& r) {
                             {"worst_got", number(r.worst_got)},
                             {"worst_want", number(r.worst_want)},
                             {"worst_ulp", number(r.worst_ulp)},
+                            {"ulps", ulps_to_json(r.ulps)},
                             {"pooled_share", number(r.pooled_share)},
                             {"pool", json::to_value(r.pool)},
                             {"signed_bias", number(r.signed_bias)},
@@ -100,6 +114,7 @@ ErrorReport report_of(const Node& j) {
   r.worst_got = number_of(j.at("worst_got"));
   r.worst_want = number_of(j.at("worst_want"));
   r.worst_ulp = number_of(j.at("worst_ulp"));
+  r.ulps = ulps_of(j.at("ulps"));
   r.pooled_share = number_of(j.at("pooled_share"));
   r.pool = j.at("pool").text();
   r.signed_bias = number_of(j.at("signed_bias"));
