@@ -20,7 +20,8 @@ using namespace mla::kernels::index;
 using kernels::Strided;
 
 inline constexpr int kThreads = 256;
-inline constexpr int kBlocks = 5;  // a multiprocessor: of the registers that four loads in flight need
+/// A multiprocessor's, of the registers that four loads in flight need: 48, but on 12.0 the page kernel spills with those.
+inline constexpr int kBlocks = MLA_ARCH_ID == 120 ? 4 : 5;
 
 /// Sums over the block's threads, known to all of them.
 template <int kSums>
