@@ -12,6 +12,7 @@
 #include "idle_flags.hpp"
 #include "mla/device.hpp"
 #include "mla/error.hpp"
+#include "plan/hardware_rules.hpp"
 #include "plan/checkpoint.hpp"
 #include "plan/drafter.hpp"
 #include "plan/format_rules.hpp"
@@ -367,6 +368,10 @@ Question read_question(const RequestOptions& options, ModelConfig model) {
   request.micro_batch = count_in(options.micro_batch, "--micro-batch", 1, 1 << 20);
   request.window_sequences = count_in(options.window_sequences, "--window-sequences", 1, 1 << 20);
   check_files(question, options);
+  if (std::string refusal = capacity::hardware_refusal(question.model, request); !refusal.empty()) {
+    question.why_not = std::move(refusal);
+    question.why_not_hint = "another --cache; --engine none counts the memory, whatever could run there";
+  }
   if (request.context == 0) {
     request.context = question.model.max_position;
     if (request.context == 0) {

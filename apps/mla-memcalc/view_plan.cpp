@@ -122,6 +122,7 @@ std::string other_layouts(const Question& question, const MemoryPlan& plan) {
 std::vector<std::pair<std::string, std::int64_t>> weight_groups(const StagePlan& stage) {
   constexpr std::pair<std::string_view, std::string_view> kGroups[] = {
       {"weights.attention", "attention"},
+      {"weights.absorbed", "kv_b in 16 bits, for absorbed decoding"},
       {"weights.dense", "dense FFN"},
       {"weights.experts", "experts"},
       {"weights.embeddings", "embedding and head"},

@@ -45,12 +45,12 @@ TEST(MemcalcPlan, AnswersOnTheFirstLine) {
   EXPECT_EQ(run.err, "");
   // The layout that compare ranks first.
   expect_has(line_of(run.out, 0),
-             "8 x NVIDIA H200 SXM 141 GB (TP8+DCP8), 128k context: fits 39 sequences, limited by");
-  expect_has(line_of(run.out, 1), "other layouts: TP8 holds 4, DP8+EP8 holds 24");
+             "8 x NVIDIA H200 SXM 141 GB (TP8+DCP8), 128k context: fits 38 sequences, limited by");
+  expect_has(line_of(run.out, 1), "other layouts: TP8 holds 4, DP8+EP8 holds 16");
   const RunResult replicas = memcalc(
       {"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k", "--attention", "dp"});
   expect_has(line_of(replicas.out, 0),
-             "fits 24 sequences (3 on each of 8 replicas), limited by the KV cache");
+             "fits 16 sequences (2 on each of 8 replicas), limited by the KV cache");
   expect_has(run.out, "GiB a GPU");
   expect_has(run.out, "GB a GPU");
 }
@@ -60,7 +60,7 @@ TEST(MemcalcPlan, WarnsWhereTensorParallelismReplicatesTheLatent) {
       {"plan", "deepseek-v3", "--gpu", "H200", "--gpus", "8", "--context", "128k", "--attention", "tp"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   expect_has(line_of(run.out, 0), "fits 4 sequences");
-  expect_has(line_of(run.out, 1), "DP8+EP8 holds 24");
+  expect_has(line_of(run.out, 1), "DP8+EP8 holds 16");
   expect_has(run.out, "warning: tp 8 replicates the latent cache");
 }
 
@@ -68,15 +68,15 @@ TEST(MemcalcPlan, SaysWhatWouldMakeTheWishFit) {
   const RunResult run = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k",
                                  "--concurrency", "64", "--attention", "dp"});
   EXPECT_EQ(run.exit_code, 1);
-  expect_has(line_of(run.out, 0), "64 sequences do not fit, only 24");
+  expect_has(line_of(run.out, 0), "64 sequences do not fit, only 16");
   expect_has(line_of(run.out, 1), "64 sequences fit with:");
   expect_has(line_of(run.out, 1), "--context ");
   expect_has(line_of(run.out, 1), "--cache fp8 --context ");
   expect_has(line_of(run.out, 1), "--gpus 16 (DP16+EP16)");  // 7 on each of 16: 112; 13 are no whole nodes
   const RunResult fits = memcalc({"plan", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k",
-                                  "--concurrency", "24", "--attention", "dp"});
+                                  "--concurrency", "16", "--attention", "dp"});
   EXPECT_EQ(fits.exit_code, 0);
-  expect_has(line_of(fits.out, 0), "24 sequences fit");
+  expect_has(line_of(fits.out, 0), "16 sequences fit");
 }
 
 TEST(MemcalcPlan, DoesNotFitIsExitOne) {
@@ -113,7 +113,7 @@ TEST(MemcalcPlan, FormulasShowEveryNumber) {
                                  "--attention", "dp", "--formulas"});
   EXPECT_EQ(run.exit_code, 0);
   for (const char* part :
-       {"61 layers x (512 + 64) x 2 B", "floor(0.9 x 150,119,383,040)", "8 replicas x 3",
+       {"61 layers x (512 + 64) x 2 B", "floor(0.9 x 150,119,383,040)", "8 replicas x 2",
         "weights.attention.q_b", "58 layers x 32 experts x 3 x", "assumption", "ceil(131,072 / 64)"}) {
     expect_has(run.out, part);
   }
@@ -144,7 +144,7 @@ TEST(MemcalcPlan, ReadsAConfigFromStdin) {
 TEST(MemcalcSolve, AnswersEachQuestion) {
   const std::vector<std::string> base = {"solve",     "deepseek-v3", "--gpu",         "h200",
                                          "--gpus",    "8",           "--attention",   "dp",
-                                         "--context", "128k",        "--concurrency", "24"};
+                                         "--context", "128k",        "--concurrency", "16"};
   const auto ask = [&](const std::string& unknown) {
     std::vector<std::string> arguments = base;
     arguments.insert(arguments.end(), {"--for", unknown});
@@ -152,8 +152,8 @@ TEST(MemcalcSolve, AnswersEachQuestion) {
   };
   const RunResult context = ask("context");
   EXPECT_EQ(context.exit_code, 0) << context.err;
-  expect_has(line_of(context.out, 0), "24 sequences fit up to ");
-  expect_has(line_of(ask("concurrency").out, 0), "24 sequences of 131,072 tokens fit");
+  expect_has(line_of(context.out, 0), "16 sequences fit up to ");
+  expect_has(line_of(ask("concurrency").out, 0), "16 sequences of 131,072 tokens fit");
   expect_has(line_of(ask("gpus").out, 0), "8 x NVIDIA H200");
   expect_has(line_of(ask("utilization").out, 0), "fit from utilization 0.8");
   const RunResult none =
@@ -165,7 +165,7 @@ TEST(MemcalcCompare, RanksLayouts) {
   const RunResult run =
       memcalc({"compare", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context", "128k"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
-  expect_has(line_of(run.out, 0), "TP8+DCP8 holds most, 39 sequences");
+  expect_has(line_of(run.out, 0), "TP8+DCP8 holds most, 38 sequences");
   EXPECT_LT(run.out.find("TP8+DCP8", run.out.find('\n')), run.out.find("DP8+EP8"));
 }
 

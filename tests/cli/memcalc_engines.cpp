@@ -103,9 +103,30 @@ TEST_F(MemcalcEngines, VllmBeforeMla) {
   expect_lacks(ranked, "DP");
 }
 
+// An engine that would not start is no "fits".
+TEST_F(MemcalcEngines, ACacheFormatThatNoKernelReadsIsRefused) {
+  for (const char* command : {"plan", "compare", "solve"}) {
+    Args args{command, "deepseek-v3", "--gpu", "a100-80gb", "--gpus",
+              "32",    "--cache",     "fp8",   "--context", "8k"};
+    if (args.front() == "solve") args.insert(args.end(), {"--for", "concurrency"});
+    refused(args, {"cache format fp8 on a100-80gb", "vllm would not start"});
+  }
+  refused({"plan", "llama-3.1-8b", "--gpu", "h200", "--cache", "nvfp4"},
+          {"cache format nvfp4 on h200: only NVIDIA's Blackwell reads it"});
+  // fp8 of a top-k sparse model is vLLM's 656-byte row.
+  refused({"plan", "deepseek-v3.2", "--gpu", "a100-80gb", "--gpus", "16", "--cache", "fp8"},
+          {"cache format fp8_ds_mla on a100-80gb"});
+  const std::string rows = out_of({"sweep", "deepseek-v3", "--gpu", "h200,a100-80gb", "--gpus", "32",
+                                   "--cache", "fp8", "--context", "8k"});
+  expect_has(rows, "2 plans: 1 fit, 0 not, 1 impossible");
+  // Memory alone, and an engine that converts.
+  expect_has(out_of({"plan", "deepseek-v3", "--gpu", "a100-80gb", "--gpus", "32", "--cache", "fp8",
+                     "--context", "8k", "--engine", "none"}),
+             "fits ");
+  expect_has(out_of({"plan", "llama-3.1-8b", "--gpu", "a100-80gb", "--cache", "fp8"}), "stored as e5m2");
+}
+
 TEST_F(MemcalcEngines, CautionsOfTheHardware) {
-  expect_has(out_of({"plan", "llama-3.1-8b", "--gpu", "h200", "--cache", "nvfp4"}),
-             "cache format nvfp4 on h200: only NVIDIA's Blackwell reads it");
   expect_has(out_of({"plan", "llama-3.1-8b", "--gpu", "a100-80gb", "--cache", "fp8"}),
              "ampere does not multiply fp8");
   expect_has(out_of({"plan", "llama-3.1-8b", "--gpu", "mi300x", "--weights", "nvfp4"}),

@@ -393,9 +393,9 @@ TEST_F(MemcalcNewcomer, WhatDoesNotFitIsSaidInPartsThatAddUp) {
     args.insert(args.end(), more.begin(), more.end());
     return out_of(args, 1);
   };
-  // 79.3 + 4.6 - 71.3, 79.3 + 2.0 - 69.7 and 79.3 + 4.6 - 79.2, each rounded once.
+  // 79.6 + 4.6 - 71.3, 79.3 + 2.0 - 69.7 and 79.3 + 4.6 - 79.2, each rounded once.
   expect_has(said({}),
-             "Weights (79.3 GiB) and runtime (4.6 GiB) exceed the 71.3 GiB a GPU may use by 12.7 GiB");
+             "Weights (79.6 GiB) and runtime (4.6 GiB) exceed the 71.3 GiB a GPU may use by 12.9 GiB");
   expect_has(said({"--engine", "sglang"}),
              "Weights (79.3 GiB) and libraries (2.0 GiB) exceed the 69.7 GiB a GPU may use by 11.6 GiB");
   const std::string trt = said({"--engine", "tensorrt-llm"});

@@ -158,7 +158,7 @@ TEST_F(MemcalcQuestions, TheFirstLinesAnswer) {
   const std::vector<std::string> compare = lines(memcalc({"compare", "deepseek-v3", "--gpu", "h200", "--gpus",
                                                           "8", "--context", "128k", "--concurrency", "30"})
                                                      .out);
-  expect_has(compare.at(0), "layouts hold 30 sequences; TP8+DCP8 holds most, 39 sequences");
+  expect_has(compare.at(0), "layouts hold 30 sequences; TP8+DCP8 holds most, 38 sequences");
   const RunResult none = memcalc({"compare", "deepseek-v3", "--gpu", "h200", "--gpus", "8", "--context",
                                   "128k", "--concurrency", "400"});
   EXPECT_EQ(none.exit_code, 1);
@@ -364,7 +364,8 @@ TEST_F(MemcalcQuestions, TheShardsBesideItGiveEachPart) {
 
 TEST_F(MemcalcQuestions, APublishedCheckpointIsWhatItsConfigImplies) {
   // The weight files of DeepSeek-V3 are 688,586,727,753 B: the main model, its prediction layer, and that layer's
-  // copies of embedding and head. So the planner's 79.312 GiB a GPU at tp 8 stay what they are.
+  // copies of embedding and head. So the planner's 79.312 GiB a GPU at tp 8 stay what they are,
+  // and kv_b in 16 bits, which no checkpoint holds, comes on top: 61 x 16 x 256 x 512 x 2 B = 0.238 GiB.
   write("index.json", R"({"metadata": {"total_size": 688586727753}, "weight_map": {
     "model.layers.0.self_attn.q_a_proj.weight": "a", "model.layers.61.eh_proj.weight": "b",
     "model.layers.61.embed_tokens.weight": "b", "model.layers.61.shared_head.head.weight": "b"}})");
@@ -372,7 +373,7 @@ TEST_F(MemcalcQuestions, APublishedCheckpointIsWhatItsConfigImplies) {
                                  "--safetensors-index", "index.json", "-o", "json"});
   ASSERT_EQ(run.exit_code, 0) << run.err;
   const Json weights = Json::parse(run.out).at("tables").at("memory").at(2);
-  EXPECT_NEAR(weights.at("gib_per_gpu").get<double>(), 79.312, 79.312 * 0.001);
+  EXPECT_NEAR(weights.at("gib_per_gpu").get<double>(), 79.312 + 0.238, 79.312 * 0.001);
 }
 
 TEST_F(MemcalcQuestions, BadIndexes) {

@@ -30,14 +30,24 @@ std::int64_t value_of(const MemoryPlan& plan, const std::string& key) {
   return -1;
 }
 
+/// Bytes of kv_b's copies among the weights of the first stage; nothing without such a line.
+std::optional<std::int64_t> absorbed_of(const MemoryPlan& plan) {
+  for (const Line& line : plan.stages.at(0).weights.lines) {
+    if (line.key == "weights.absorbed") return std::get<std::int64_t>(line.value);
+  }
+  return std::nullopt;
+}
+
 TEST(PlanMemory, DeepSeekV3OnEightH200) {
-  // By hand, DP8+EP8: 0.9 x 139.81 - 93.935 weights - 2 - 1 - 2.06 = 26.84 GiB; 128k take 8.578 GiB: 3 a GPU.
+  // By hand, DP8+EP8: 93.935 GiB stored, and 61 x 128 x (128 + 128) x 512 x 2 B = 1.906 GiB of kv_b in 16 bits:
+  // 0.9 x 139.81 - 95.841 - 2 - 1 - 2.06 = 24.93 GiB; 128k take 8.578 GiB: 2 a GPU.
   const MemoryPlan dp = plan_memory(test::deepseek_v3(), on_h200({.dp = 8, .ep = 8}, 131072));
-  EXPECT_EQ(dp.sequences, 24);
-  EXPECT_EQ(dp.sequences_per_replica, 3);
+  EXPECT_EQ(dp.sequences, 16);
+  EXPECT_EQ(dp.sequences_per_replica, 2);
+  EXPECT_EQ(absorbed_of(dp), 61LL * 128 * 256 * 512 * 2);
   EXPECT_EQ(dp.binding, Binding::kCache);
   EXPECT_TRUE(dp.fits);
-  // Tensor parallelism keeps the whole latent on every rank: 41.5 GiB hold 4.
+  // Tensor parallelism keeps the whole latent on every rank: 41.2 GiB hold 4.
   const MemoryPlan tp = plan_memory(test::deepseek_v3(), on_h200({.tp = 8}, 131072));
   EXPECT_EQ(tp.sequences, 4);
   EXPECT_NE(tp.warnings.at(0).find("tp 8 replicates the latent cache"), std::string::npos);
@@ -48,13 +58,31 @@ TEST(PlanMemory, DeepSeekV3OnEightH200) {
   EXPECT_EQ(value_of(dp, "memory.budget"), static_cast<std::int64_t>(std::floor(0.9 * kH200)));
 }
 
+// Who makes such copies: vLLM from 0.7.1 on, of a kv_b that is stored in fewer bits.
+TEST(PlanMemory, KvBInSixteenBitsIsAWeight) {
+  PlanRequest request = on_h200({.tp = 8}, 131072);
+  const auto copies = [&](const PlanRequest& asked) {
+    return absorbed_of(plan_memory(test::deepseek_v3(), asked));
+  };
+  EXPECT_EQ(copies(request), 61LL * 16 * 256 * 512 * 2);
+  PlanRequest other = request;
+  other.engine = find_engine("sglang");
+  EXPECT_EQ(copies(other), std::nullopt);
+  other = request;
+  other.weights = uniform_scheme(find_weight_format("bf16"));
+  EXPECT_EQ(copies(other), std::nullopt);
+  other = request;
+  other.weight_bytes = gib(80);
+  EXPECT_EQ(copies(other), std::nullopt);
+}
+
 TEST(PlanMemory, SequencesAreWholeOnEachReplica) {
   PlanRequest request = on_h200({.dp = 8, .ep = 8}, 131072);
-  request.concurrency = 25;
+  request.concurrency = 17;
   const MemoryPlan plan = plan_memory(test::deepseek_v3(), request);
-  EXPECT_GT(plan.concurrency_logged * 8, 25);  // a pooled estimate would say that 25 fit
+  EXPECT_GT(plan.concurrency_logged * 8, 17);  // a pooled estimate would say that 17 fit
   EXPECT_FALSE(plan.fits);
-  request.concurrency = 24;
+  request.concurrency = 16;
   EXPECT_TRUE(plan_memory(test::deepseek_v3(), request).fits);
   EXPECT_EQ(plan_memory(test::deepseek_v3(), request).binding, Binding::kNothing);
 }

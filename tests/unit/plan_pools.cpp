@@ -536,7 +536,8 @@ TEST(PlanPools, WhatAGpuHasKernelsFor) {
     EXPECT_EQ(cautions(gpu, "nvfp4", "nvfp4", llama), "") << gpu;
   has(cautions("a100-80gb", "fp8", "bf16", llama),
       "ampere does not multiply fp8, so K and V are stored as e5m2");
-  has(cautions("a100-80gb", "fp8", "bf16", test::deepseek_v3()), "no MLA kernel does that");
+  has(cautions("a100-80gb", "fp8", "bf16", test::deepseek_v3()),
+      "no MLA kernel converts it as it is read, so vllm would not start");
   for (const char* gpu : {"h200", "mi300x", "l40s", "b200"})
     EXPECT_EQ(cautions(gpu, "fp8", "fp8", llama), "") << gpu;
   has(cautions("mi300x", "fp8_ds_mla", "bf16", test::deepseek_v32()), "sparse kernels for Hopper");

@@ -9,6 +9,7 @@
 #include "mla/error.hpp"
 #include "plan/arithmetic.hpp"
 #include "plan/explain_sentences.hpp"
+#include "plan/weight_padding.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -34,7 +35,9 @@ std::string what_failed(const LogFailure& failure) {
 
 std::optional<std::int64_t> weights_of(const ModelConfig& model, const Hypothesis& best) {
   try {
-    return weights_on_rank(model, scheme_of(model), best.layout, 0, best.engine, best.with_mtp).bytes;
+    const WeightScheme scheme = scheme_of(model);
+    return weights_on_rank(model, scheme, best.layout, 0, best.engine, best.with_mtp).bytes +
+           absorbed_bytes(model, scheme, best.layout, 0, best.engine, best.with_mtp);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal) throw;
     return std::nullopt;

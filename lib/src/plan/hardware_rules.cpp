@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPUs have kernels for a format. Memory is counted all the same: these are cautions, not refusals.
+// Which GPUs have kernels for a format. Memory is counted all the same; whoever answers people refuses what no kernel reads.
 #include "plan/hardware_rules.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <utility>
+
+#include "plan/plan_request.hpp"
 
 namespace mla::capacity {
 namespace {
@@ -16,34 +19,42 @@ bool nvidia(const GpuTraits& gpu) {
   return gpu.vendor == "nvidia";
 }
 
-void cache_format(Cautions& out, const ModelConfig& model, const PlanRequest& request) {
+/// For which cache format no kernel of the engine runs there.
+std::string refused_format(const ModelConfig& model, const PlanRequest& request) {
   const GpuTraits& gpu = request.gpu;
   const std::string_view name = request.cache.name;
   const bool latent = caches_latent(model, request.engine);
-  if (name.starts_with("nvfp4")) {
-    if (gpu.fp4 && nvidia(gpu)) return;
-    out.push_back(
-        fmt::format("cache format {} on {}: only NVIDIA's Blackwell reads it ({} has no kernel for it), so "
-                    "{} would not start",
-                    name, request.gpu_name, gpu.architecture, request.engine.name));
-    return;
+  if (name.starts_with("nvfp4") && !(gpu.fp4 && nvidia(gpu))) {
+    return fmt::format(
+        "cache format {} on {}: only NVIDIA's Blackwell reads it ({} has no kernel for it), so "
+        "{} would not start",
+        name, request.gpu_name, gpu.architecture, request.engine.name);
   }
-  if (!name.starts_with("fp8")) return;
   constexpr std::array<std::string_view, 2> kSparse{"hopper", "blackwell"};
   if (name == "fp8_ds_mla" && latent && std::ranges::find(kSparse, gpu.architecture) == kSparse.end()) {
-    out.push_back(
-        fmt::format("cache format fp8_ds_mla on {}: its rows are read by sparse kernels for Hopper and "
-                    "data-centre Blackwell "
-                    "alone, not on {}",
-                    request.gpu_name, gpu.architecture));
-  } else if (!gpu.fp8) {
+    return fmt::format(
+        "cache format fp8_ds_mla on {}: its rows are read by sparse kernels for Hopper and "
+        "data-centre Blackwell alone, not on {}",
+        request.gpu_name, gpu.architecture);
+  }
+  if (name.starts_with("fp8") && !gpu.fp8 && latent) {
+    return fmt::format(
+        "cache format {} on {}: {} does not multiply fp8, and no MLA kernel converts it as it is read, so {} "
+        "would not start",
+        name, request.gpu_name, gpu.architecture, request.engine.name);
+  }
+  return {};
+}
+
+void cache_format(Cautions& out, const ModelConfig& model, const PlanRequest& request) {
+  const GpuTraits& gpu = request.gpu;
+  if (std::string refusal = refused_format(model, request); !refusal.empty()) {
+    out.push_back(std::move(refusal));
+  } else if (request.cache.name.starts_with("fp8") && !gpu.fp8) {
     out.push_back(
         fmt::format("cache format {} on {}: {} does not multiply fp8, so K and V are stored as e5m2 and "
-                    "converted as they are "
-                    "read{}",
-                    name, request.gpu_name, gpu.architecture,
-                    latent ? ", and no MLA kernel does that: the engine would refuse it"
-                           : ", where the engine takes it at all"));
+                    "converted as they are read, where the engine takes it at all",
+                    request.cache.name, request.gpu_name, gpu.architecture));
   }
 }
 
@@ -78,13 +89,23 @@ void small_blocks(Cautions& out, const ModelConfig& model, const PlanRequest& re
                   block, aiter ? " everywhere but in AITER's MLA kernels on AMD" : ""));
 }
 
+/// Whether a GPU and an engine that runs on it are known.
+bool known(const PlanRequest& request) {
+  return !request.gpu.vendor.empty() && !request.engine.gguf;
+}
+
 }  // namespace
+
+std::string hardware_refusal(const ModelConfig& model, const PlanRequest& request) {
+  if (!known(request) || request.engine.off_gpu || request.engine.name == "none") return {};
+  return refused_format(model, completed(model, request));
+}
 
 std::vector<std::string> hardware_cautions(const ModelConfig& model, const PlanRequest& request) {
   Cautions out;
   small_blocks(out, model, request);
-  if (request.gpu.vendor.empty() || request.engine.gguf) return out;
-  if (!request.engine.off_gpu) cache_format(out, model, request);
+  if (!known(request)) return out;
+  if (!request.engine.off_gpu && request.engine.name != "none") cache_format(out, model, request);
   weight_format(out, request);
   return out;
 }

@@ -13,4 +13,8 @@ namespace mla::capacity {
 [[nodiscard]] MLA_EXPORT std::vector<std::string> hardware_cautions(const ModelConfig& model,
                                                                     const PlanRequest& request);
 
+/// Why the engine would not start with this cache format on this GPU: the one of those sentences that says so. Empty if it
+/// starts, for a GPU that is not described and without an engine.
+[[nodiscard]] MLA_EXPORT std::string hardware_refusal(const ModelConfig& model, const PlanRequest& request);
+
 }  // namespace mla::capacity

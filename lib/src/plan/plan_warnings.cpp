@@ -209,19 +209,6 @@ void engine_rules(Warnings& out, const ModelConfig& model, const PlanRequest& re
   }
 }
 
-/// The stored weights are counted; absorbed decoding keeps more.
-void kv_b_copies(Warnings& out, const ModelConfig& model, const PlanRequest& request,
-                 const MemoryPlan& plan) {
-  if (request.weight_bytes || !request.cache_bytes.empty()) return;
-  const std::int64_t copies = absorbed_bytes(model, request.weights, request.layout, plan.limiting_stage,
-                                             request.engine, request.with_mtp);
-  if (copies == 0) return;
-  out.push_back(fmt::format(
-      "weights: kv_b is counted as stored ({}); {} keeps it in 16 bits too, for absorbed decoding, "
-      "and takes {} more on a GPU",
-      request.weights.attention.name, request.engine.name, gib(copies)));
-}
-
 /// DeepSeek-V4 in vLLM from 0.24 on.
 void packed_entries(Warnings& out, const ModelConfig& model, const PlanRequest& request) {
   if (request.engine.entry_pages != EntryPages::kPacked || model.count(AttentionKind::kCompressed) == 0)
@@ -307,7 +294,6 @@ std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanReque
   engine_rules(out, model, request, plan);
   outside_share(out, request, plan);
   window_pools(out, model, request, plan);
-  kv_b_copies(out, model, request, plan);
   if (request.engine.marlin_experts && !request.weight_bytes && !plan.stages.empty()) {
     const StagePlan& stage = plan.stages[static_cast<std::size_t>(plan.limiting_stage)];
     if (const auto padded = padded_experts(model, request.weights, request.layout, stage.weights)) {

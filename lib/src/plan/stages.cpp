@@ -14,6 +14,7 @@
 #include "plan/arithmetic.hpp"
 #include "plan/checkpoint.hpp"
 #include "plan/runtime.hpp"
+#include "plan/weight_padding.hpp"
 #include "plan/weight_parts.hpp"
 
 namespace mla::capacity {
@@ -58,6 +59,14 @@ std::int64_t cache_budget(const PlanRequest& request, std::int64_t weights, std:
   return share_of(utilization, request.gpu_memory_bytes) - weights - charged;
 }
 
+Line absorbed_line(const PlanRequest& request, std::int64_t copies) {
+  return {.key = "weights.absorbed",
+          .title = "kv_b in 16 bits, for absorbed decoding",
+          .value = copies,
+          .formula = fmt::format("beside the {} that the checkpoint stores", request.weights.attention.name),
+          .source = fmt::format("{} makes it while loading", request.engine.name)};
+}
+
 StagePlan weigh_stage(const ModelConfig& model, const PlanRequest& request, const RuntimeBytes& runtime,
                       int index, StageLayers layers, Words words) {
   StagePlan stage;
@@ -69,6 +78,13 @@ StagePlan weigh_stage(const ModelConfig& model, const PlanRequest& request, cons
   } else if (!request.weight_bytes) {
     stage.weights.bytes =
         weight_bytes_on_rank(model, request.weights, request.layout, index, request.engine, request.with_mtp);
+  }
+  if (!request.weight_bytes) {
+    // Made while loading, so no size of a checkpoint scales them.
+    const std::int64_t copies =
+        absorbed_bytes(model, request.weights, request.layout, index, request.engine, request.with_mtp);
+    if (copies > 0) stage.weights.lines.push_back(absorbed_line(request, copies));
+    stage.weights.bytes = plus(stage.weights.bytes, copies);
   }
   stage.weight_bytes = request.weight_bytes.value_or(stage.weights.bytes);
   stage.runtime = runtime.lines;
