@@ -6,6 +6,7 @@
 
 #include "figures.hpp"
 #include "mla/error.hpp"
+#include "plan/plan_request.hpp"
 #include "plan/plan_warnings.hpp"
 #include "plan/search.hpp"
 #include "remedies.hpp"
@@ -47,9 +48,9 @@ std::string headline(const Question& question, const std::vector<MemoryPlan>& pl
                                 ? fmt::format("it holds {}, ", report::with_thousands(best.sequences))
                                 : "";
   const std::string most =
-      capped ? fmt::format("{} runs most at once, {} ({}--max-seqs is {} a replica)", to_text(best.layout),
-                           counted(best.at_once, "sequence"), holds,
-                           report::with_thousands(question.request.max_sequences))
+      capped ? fmt::format("{} runs most at once, {} ({}{} is {} a replica)", to_text(best.layout),
+                           counted(best.at_once, "sequence"), holds, batch_limit(question.request).name,
+                           report::with_thousands(batch_limit(question.request).sequences))
              : fmt::format("{} holds most, {}", to_text(best.layout), counted(best.sequences, "sequence"));
   const std::int64_t wanted = question.request.concurrency;
   if (wanted == 0) return fmt::format("{}: {}", where, most);

@@ -7,6 +7,7 @@
 #include "figures.hpp"
 #include "mla/error.hpp"
 #include "plan/bench_shapes.hpp"
+#include "plan/plan_request.hpp"
 #include "remedies.hpp"
 #include "spec/bench_spec.hpp"
 #include "view.hpp"
@@ -35,9 +36,9 @@ std::string limit_text(const MemoryPlan& plan) {
 /// What of it an engine does not run at once.
 std::string at_once_text(const Question& question, const MemoryPlan& plan) {
   if (plan.at_once == plan.sequences) return {};
-  return fmt::format("; {}runs at most {} of them at once (--max-seqs)",
-                     plan.replicas > 1 ? "a replica " : "it ",
-                     report::with_thousands(question.request.max_sequences));
+  const capacity::BatchLimit limit = batch_limit(question.request);
+  return fmt::format("; {}runs at most {} of them at once ({})", plan.replicas > 1 ? "a replica " : "it ",
+                     report::with_thousands(limit.sequences), limit.name);
 }
 
 /// By how much a stage lacks memory for any cache, as its engine reckons: the parts are those that make up the excess.
@@ -78,11 +79,12 @@ std::string headline(const Question& question, const MemoryPlan& plan) {
                          question.request.concurrency == 1 ? "fits" : "fit",
                          report::with_thousands(plan.sequences), spread, at_once_text(question, plan));
     case Binding::kBatch:
-      return fmt::format("{}: {} fit, but only {} run at once: {} at most {} (--max-seqs)", setting,
+      return fmt::format("{}: {} fit, but only {} run at once: {} at most {} ({})", setting,
                          counted(question.request.concurrency, "sequence"),
                          report::with_thousands(plan.at_once),
                          plan.replicas > 1 ? "a replica" : "the engine runs",
-                         report::with_thousands(question.request.max_sequences));
+                         report::with_thousands(batch_limit(question.request).sequences),
+                         batch_limit(question.request).name);
     case Binding::kCache:
       break;
   }
@@ -110,7 +112,8 @@ std::string other_layouts(const Question& question, const MemoryPlan& plan) {
     text += fmt::format("{} holds {}", to_text(layout), report::with_thousands(other.sequences));
     // It holds more and was not chosen, as no more of them run.
     if (other.sequences > plan.sequences && other.at_once < other.sequences)
-      text += fmt::format(" but runs {} at once (--max-seqs)", report::with_thousands(other.at_once));
+      text += fmt::format(" but runs {} at once ({})", report::with_thousands(other.at_once),
+                          batch_limit(question.request).name);
   }
   if (text.empty() || !any) return {};
   const bool replicated = latent_copies(question, {.tp = 2}) > 1;

@@ -8,6 +8,7 @@
 
 #include "core/text.hpp"
 #include "mla/error.hpp"
+#include "plan/plan_request.hpp"
 #include "plan/search.hpp"
 #include "remedies.hpp"
 #include "view.hpp"
@@ -50,9 +51,9 @@ std::string at_layout(const Question& question, const capacity::Layout& layout) 
 std::string why_none(const Question& question, const MemoryPlan& plan) {
   if (plan.binding == capacity::Binding::kWeights) return ": the weights alone do not fit";
   if (plan.at_once == plan.sequences) return {};
-  return fmt::format(": {} at most {} at once (--max-seqs)",
-                     plan.replicas > 1 ? "a replica runs" : "the engine runs",
-                     report::with_thousands(question.request.max_sequences));
+  return fmt::format(": {} at most {} at once ({})", plan.replicas > 1 ? "a replica runs" : "the engine runs",
+                     report::with_thousands(batch_limit(question.request).sequences),
+                     batch_limit(question.request).name);
 }
 
 /// The question as if --max-seqs were no limit.
@@ -106,8 +107,8 @@ Solution solve_concurrency(const Question& question) {
       plan.at_once == plan.sequences
           ? fmt::format("{} of {} {}{}", counted(plan.sequences, "sequence"), tokens,
                         plan.sequences == 1 ? "fits" : "fit", where.empty() ? "" : " (" + where + ")")
-          : fmt::format("{} of {} at once, as many as --max-seqs lets {} run; {} fit{}",
-                        counted(plan.at_once, "sequence"), tokens,
+          : fmt::format("{} of {} at once, as many as {} lets {} run; {} fit{}",
+                        counted(plan.at_once, "sequence"), tokens, batch_limit(question.request).name,
                         plan.replicas > 1 ? fmt::format("{} replicas", plan.replicas) : "the engine",
                         report::with_thousands(plan.sequences), where.empty() ? "" : " (" + where + ")");
   std::string ways = remedies(asked, plan, "concurrency");
@@ -195,13 +196,14 @@ Solution solve_gpus(const Question& question, const std::string& flags) {
     const MemoryPlan& plan = answer->plan;
     const bool one = answer->layout.gpus() == 1;
     return {true,
-            fmt::format("{} for {}{}: {} x {} ({}), which {} {}{}", question.model.title, tokens, with,
-                        answer->layout.gpus(), question.gpu_title, to_text(answer->layout),
-                        one ? "holds" : "hold", report::with_thousands(plan.sequences),
-                        plan.at_once == plan.sequences
-                            ? ""
-                            : fmt::format(" and {} {} at once (--max-seqs)", one ? "runs" : "run",
-                                          report::with_thousands(plan.at_once))),
+            fmt::format(
+                "{} for {}{}: {} x {} ({}), which {} {}{}", question.model.title, tokens, with,
+                answer->layout.gpus(), question.gpu_title, to_text(answer->layout), one ? "holds" : "hold",
+                report::with_thousands(plan.sequences),
+                plan.at_once == plan.sequences
+                    ? ""
+                    : fmt::format(" and {} {} at once ({})", one ? "runs" : "run",
+                                  report::with_thousands(plan.at_once), batch_limit(question.request).name)),
             answer->layout.gpus(), std::move(answer->plan), std::move(more)};
   }
   Question asked = question;

@@ -99,7 +99,7 @@ TEST_F(MemcalcQuestions, WhatRunsAsManyAsItHasCellsForSaysSo) {
                                "--engine", "llama.cpp", "--max-seqs", "4"});
   EXPECT_EQ(r.exit_code, 0) << r.err;
   expect_has(r.out + r.err, "a limit of 4 sequences (--max-seqs) changes nothing with llama.cpp");
-  expect_has(r.out + r.err, "takes at most 256 (LLAMA_MAX_SEQ)");
+  expect_has(r.out + r.err, "runs at most 256 of them at once (LLAMA_MAX_SEQ)");
   refused({"plan", "deepseek-v3", "--gpu", "h200", "--engine", "vllm@2025-13"},
           {"'2025-13' is neither a version nor a month of vllm"});
 }

@@ -399,7 +399,11 @@ TEST(PlanMemory, WhatRunsAtOnceIsNotWhatFits) {
   EXPECT_TRUE(plan(596, 298).fits);
   request.engine = find_engine("llama.cpp");
   request.layout = {};
-  EXPECT_EQ(plan(1, 8).at_once, plan(1, 8).sequences) << "cells have no such limit";
+  EXPECT_EQ(plan(1, 8).sequences, 298);
+  EXPECT_EQ(plan(1, 8).at_once, 256) << "cells do not go by --max-seqs, but by what llama.cpp was built for";
+  EXPECT_FALSE(plan(257, 8).fits);
+  request.context = 2048;
+  EXPECT_EQ(plan(1, 8).at_once, plan(1, 8).sequences);
 }
 
 TEST(PlanExamples, DocumentsLinesAndCorrectedLines) {

@@ -167,6 +167,7 @@ struct EngineRules {
   int sparse_block = 0;  ///< the only block size top-k sparse MLA kernels take; 0: any
   int block_alignment = 16,
       mla_block_alignment = 64;      ///< steps in which blocks grow to hold a recurrent state
+  std::int64_t most_sequences = 0;   ///< that it can run, however many cells it has; 0: as --max-seqs says
   int reserved_blocks = 0;           ///< counted in the pool, never usable (vLLM's null block)
   int spare_blocks = 0;              ///< allocated beyond the pool (SGLang's spare page)
   bool round_blocks_up = false;      ///< TensorRT-LLM: ceil(budget / block bytes)

@@ -34,7 +34,7 @@ BenchShapes bench_shapes(const ModelConfig& model, const PlanRequest& asked) {
     request.context = context;
     const MemoryPlan plan = plan_memory(model, request);
     out.block = plan.block;
-    const std::int64_t requests = std::min(plan.sequences_per_replica, request.max_sequences);
+    const std::int64_t requests = run_at_once(request, plan.sequences_per_replica);
     const std::int64_t keys = ceil_div(context, request.layout.dcp);
     // Batches cut off by max_sequences differ in length alone; short ones of them are left out.
     const bool capped = !out.shapes.empty() && out.shapes.back().requests == requests;

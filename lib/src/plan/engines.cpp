@@ -218,6 +218,7 @@ constexpr EngineRules llama_cpp_2023() {
           .block = 256,
           .mla_block = 256,
           .block_step = 256,
+          .most_sequences = 256,  // LLAMA_MAX_SEQ of src/llama-cparams.h
           .index_keys = IndexKeys::kNone,
           .k_and_v_logged_apart = true,
           .splits_heads = false,

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,10 +67,16 @@ PlanRequest completed(const ModelConfig& model, PlanRequest request) {
   return request;
 }
 
+BatchLimit batch_limit(const PlanRequest& request) {
+  const EngineRules& engine = request.engine;
+  // What is kept off the GPU does not run, and cells are given for as many as will run.
+  if (engine.off_gpu) return {std::numeric_limits<std::int64_t>::max(), {}};
+  if (engine.most_sequences > 0) return {engine.most_sequences, "LLAMA_MAX_SEQ"};
+  return {request.max_sequences, "--max-seqs"};
+}
+
 std::int64_t run_at_once(const PlanRequest& request, std::int64_t sequences) {
-  // Cells are given for as many as will run, and what is kept off the GPU does not run.
-  const bool all = request.engine.pools == PoolKind::kCells || request.engine.off_gpu;
-  return all ? sequences : std::min(sequences, request.max_sequences);
+  return std::min(sequences, batch_limit(request).sequences);
 }
 
 std::int64_t longest_asked(const ModelConfig& model, const PlanRequest& request) {

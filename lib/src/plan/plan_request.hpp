@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+
 #include "mla/capacity.hpp"
 #include "plan/pools.hpp"
 
@@ -11,6 +14,13 @@ namespace mla::capacity {
 
 /// The request with everything that was left to a default filled in.
 [[nodiscard]] PlanRequest completed(const ModelConfig& model, PlanRequest request);
+
+/// How many sequences a replica runs at once, whatever it holds, and what says so.
+struct BatchLimit {
+  std::int64_t sequences = 0;
+  std::string_view name{};  ///< "--max-seqs"
+};
+[[nodiscard]] MLA_EXPORT BatchLimit batch_limit(const PlanRequest& request);
 
 /// Of the sequences that a replica holds, those its engine runs at the same time.
 [[nodiscard]] std::int64_t run_at_once(const PlanRequest& request, std::int64_t sequences);

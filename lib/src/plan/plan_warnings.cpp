@@ -30,19 +30,14 @@ void latent_replicated(Warnings& out, const ModelConfig& model, const PlanReques
 }
 
 /// Engines that run as many sequences as they have cells for.
-void sequences_of_cells(Warnings& out, const PlanRequest& request, const MemoryPlan& plan) {
-  constexpr std::int64_t kMostSequences = 256;  // LLAMA_MAX_SEQ of llama.cpp's src/llama-cparams.h
+void sequences_of_cells(Warnings& out, const PlanRequest& request) {
   const EngineRules& engine = request.engine;
   const bool cells = engine.pools == PoolKind::kCells;
   if ((cells || engine.off_gpu) && request.max_sequences != PlanRequest{}.max_sequences) {
-    out.push_back(fmt::format(
-        "a limit of {} sequences (--max-seqs) changes nothing with {}: {}", num(request.max_sequences),
-        engine.name,
-        cells ? "it runs as many as it is given cells for" : "what it keeps off the GPU does not run"));
-  }
-  if (cells && plan.sequences_per_replica > kMostSequences) {
-    out.push_back(fmt::format("{} sequences have cells, but {} takes at most {} (LLAMA_MAX_SEQ)",
-                              num(plan.sequences_per_replica), engine.name, kMostSequences));
+    out.push_back(fmt::format("a limit of {} sequences (--max-seqs) changes nothing with {}: {}",
+                              num(request.max_sequences), engine.name,
+                              cells ? "it runs as many as it is given cells for, up to what it was built for"
+                                    : "what it keeps off the GPU does not run"));
   }
 }
 
@@ -285,7 +280,7 @@ std::vector<std::string> plan_warnings(const ModelConfig& model, const PlanReque
   beyond_positions(out, model, request);
   budget_beside_weights(out, request, plan);
   latent_replicated(out, model, request);
-  sequences_of_cells(out, request, plan);
+  sequences_of_cells(out, request);
   kv_heads_replicated(out, model, request.layout);
   heads_in_row_split(out, request);
   experts(out, model, request.layout);
