@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <filesystem>
 #include <fstream>
@@ -20,8 +21,10 @@ class MemcalcTest : public testing::Test {
 
   void SetUp() override {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    std::string name = info->name();
+    std::ranges::replace(name, '/', '-');  // of a test with parameters: one folder, not one in another
     dir_ = std::filesystem::temp_directory_path() /
-           ("mla-memcalc-" + std::to_string(getpid()) + "-" + info->test_suite_name() + "-" + info->name());
+           ("mla-memcalc-" + std::to_string(getpid()) + "-" + info->test_suite_name() + "-" + name);
     std::filesystem::remove_all(dir_);
     std::filesystem::create_directories(dir_);
   }
