@@ -20,8 +20,8 @@ report::Table lengths_table(const LengthReport& report, std::int64_t replicas) {
                    {.key = "replica", .title = replicas == 1 ? "all GPUs" : "a replica", .thousands = true},
                    {.key = "cluster", .title = "cluster", .thousands = true},
                    {.key = "how", .title = "how"}};
-  const auto add = [&](const char* what, Cell value, Cell cluster, const char* how) {
-    table.rows.push_back({std::string(what), std::move(value), std::move(cluster), std::string(how)});
+  const auto add = [&](const char* what, Cell value, Cell cluster, std::string how) {
+    table.rows.push_back({std::string(what), std::move(value), std::move(cluster), std::move(how)});
   };
   const auto fits = [&](const char* what, double value, const char* how) {
     const std::int64_t runs = report.at_once(value);
@@ -46,7 +46,8 @@ report::Table lengths_table(const LengthReport& report, std::int64_t replicas) {
          "pool / mean request: answered all at one time");
     if (report.expected > static_cast<double>(report.most)) {
       const auto pool = static_cast<std::int64_t>(report.expected);
-      add("the pool holds", pool, pool * replicas, "at a random moment, but for --max-seqs");
+      add("the pool holds", pool, pool * replicas,
+          fmt::format("at a random moment, but for {}", report.most_is));
     }
   }
   fits("at once, all of the whole context", static_cast<double>(report.worst_case), "the plan above");
@@ -85,7 +86,7 @@ std::string headline(const LengthReport& report, std::int64_t replicas, std::int
                   report::with_thousands(report.at_once(report.expected) * replicas),
                   report::with_thousands(report.at_once(static_cast<double>(report.certain)) * replicas));
   if (report.expected > static_cast<double>(report.most)) {
-    text += fmt::format("; as many as --max-seqs lets run, {} fit",
+    text += fmt::format("; as many as {} lets run, {} fit", report.most_is,
                         report::with_thousands(static_cast<std::int64_t>(report.expected) * replicas));
   }
   return out.empty() ? text : fmt::format("{}; {}", text, out);

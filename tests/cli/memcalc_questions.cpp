@@ -100,6 +100,13 @@ TEST_F(MemcalcQuestions, WhatRunsAsManyAsItHasCellsForSaysSo) {
   EXPECT_EQ(r.exit_code, 0) << r.err;
   expect_has(r.out + r.err, "a limit of 4 sequences (--max-seqs) changes nothing with llama.cpp");
   expect_has(r.out + r.err, "runs at most 256 of them at once (LLAMA_MAX_SEQ)");
+  std::string trace;
+  for (int i = 0; i < 400; ++i) trace += "400,100\n";
+  write("trace.csv", trace);
+  const RunResult lengths =
+      memcalc({"plan", "llama-3.1-8b", "--gpu", "h200", "--gpus", "1", "--context", "512", "--engine",
+               "llama.cpp", "--lengths", (dir_ / "trace.csv").string()});
+  expect_has(lengths.out, "as many as LLAMA_MAX_SEQ lets run");
   refused({"plan", "deepseek-v3", "--gpu", "h200", "--engine", "vllm@2025-13"},
           {"'2025-13' is neither a version nor a month of vllm"});
 }

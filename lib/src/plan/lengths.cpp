@@ -231,6 +231,7 @@ LengthReport plan_lengths(const ModelConfig& model, const PlanRequest& asked,
   report.requests = std::ssize(trace);
   report.worst_case = plan.sequences_per_replica;
   report.most = run_at_once(request, std::numeric_limits<std::int64_t>::max());
+  report.most_is = batch_limit(request).name;
   const std::vector<RequestLengths> taken = served(trace, plan.context, report);
   report.served = std::ssize(taken);
   if (taken.empty()) return report;

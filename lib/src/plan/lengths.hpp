@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "mla/capacity.hpp"
@@ -21,11 +22,12 @@ struct RequestLengths {
 /// length, and each is somewhere in its answer: it holds its prompt and a uniform share of its output.
 struct LengthReport {
   std::int64_t requests = 0;
-  std::int64_t too_long = 0;  ///< longer than the context: the engine refuses them
-  std::int64_t empty = 0;     ///< no token at all
-  std::int64_t served = 0;    ///< the others: all below is about them
-  std::int64_t most = 0;      ///< what the engine runs at once, however much fits
-  double mean = 0;            ///< tokens of a finished request
+  std::int64_t too_long = 0;   ///< longer than the context: the engine refuses them
+  std::int64_t empty = 0;      ///< no token at all
+  std::int64_t served = 0;     ///< the others: all below is about them
+  std::int64_t most = 0;       ///< what the engine runs at once, however much fits
+  std::string_view most_is{};  ///< what says so: "--max-seqs"
+  double mean = 0;             ///< tokens of a finished request
   std::int64_t p50 = 0, p90 = 0, p99 = 0, longest = 0;
   double paging_waste = 0;      ///< share of allocated token slots that stay empty, requests at full length
   double at_full_length = 0;    ///< requests that fit if all hold their final length: pool / mean
