@@ -56,11 +56,6 @@ std::vector<verify::Repro> find_failures(const verify::Participants& participant
   return failures;
 }
 
-const verify::Participant& participant_of(const verify::Participants& participants, const std::string& name) {
-  return *std::ranges::find(participants.ready, name,
-                            [](const verify::Participant& p) { return p.backend->info().name; });
-}
-
 }  // namespace
 
 std::vector<WrittenRepro> reduce_failures(const RunRequest& request, const verify::Participants& participants,
@@ -69,7 +64,7 @@ std::vector<WrittenRepro> reduce_failures(const RunRequest& request, const verif
   std::vector<verify::Repro> failures = find_failures(participants, result);
   if (auto* isolated = dynamic_cast<verify::IsolatedJudge*>(&judge)) isolated->set_hurry(true);
   for (verify::Repro& repro : failures) {
-    const verify::Participant& participant = participant_of(participants, repro.backend);
+    const verify::Participant& participant = *participants.find(repro.backend);
     const verify::Oracle* oracle = repro.oracle.empty() ? nullptr : &verify::get_oracle(repro.oracle);
     report::Progress progress("shrink", 0, !request.output.quiet);
     const auto start = std::chrono::steady_clock::now();

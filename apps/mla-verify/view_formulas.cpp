@@ -27,12 +27,6 @@ std::vector<const Verdict*> worst_of_each(const verify::SuiteRun& run) {
   return found;
 }
 
-const Backend* backend_of(const verify::Participants& participants, std::string_view name) {
-  for (const verify::Participant& p : participants.ready)
-    if (p.backend->info().name == name) return p.backend;
-  return nullptr;
-}
-
 }  // namespace
 
 report::Table formulas_table(const verify::SuiteRun& run, const verify::Participants& participants) {
@@ -47,8 +41,9 @@ report::Table formulas_table(const verify::SuiteRun& run, const verify::Particip
                    {"formula", "formula", 2, false, false, true},
                    {"numbers", "with numbers", 2, false, false, true}};
   for (const Verdict* v : worst_of_each(run)) {
-    const Backend* const backend = backend_of(participants, v->backend);
-    if (backend == nullptr) continue;
+    const verify::Participant* const participant = participants.find(v->backend);
+    if (participant == nullptr) continue;
+    const Backend* const backend = participant->backend;
     const verify::Problem problem(v->c);
     verify::Expected expected(problem);
     const AttentionShape& shape = problem.shape();

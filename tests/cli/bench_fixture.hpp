@@ -2,8 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
-#include <algorithm>
 
 #include <filesystem>
 #include <fstream>
@@ -13,21 +11,14 @@
 
 #include "model/json_value.hpp"
 #include "run_program.hpp"
+#include "test_folder.hpp"
 
 /// mla-bench as a user runs it, in a folder of its own.
 class BenchTest : public testing::Test {
  protected:
   using Args = std::vector<std::string>;
 
-  void SetUp() override {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    std::string name = info->name();
-    std::ranges::replace(name, '/', '-');  // of a test with parameters: one folder, not one in another
-    dir_ = std::filesystem::temp_directory_path() /
-           ("mla-bench-" + std::to_string(getpid()) + "-" + info->test_suite_name() + "-" + name);
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-  }
+  void SetUp() override { dir_ = mla::test::folder_of_this_test("mla-bench"); }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
   [[nodiscard]] mla::test::RunResult bench(const Args& args, mla::test::RunOptions options = {}) const {

@@ -144,11 +144,6 @@ void PrintTo(const Model& model, std::ostream* out) {
 
 class MemcalcModels : public MemcalcTest, public testing::WithParamInterface<Model> {
  protected:
-  void SetUp() override {
-    dir_ = std::filesystem::temp_directory_path() / ("mla-memcalc-models-" + std::to_string(getpid()));
-    std::filesystem::create_directories(dir_);
-  }
-
   /// The JSON answer to `command MODEL more...` on GPUs of 400 GiB.
   [[nodiscard]] Json ask(const std::string& command, const Args& more, int code = 0) const {
     Args args{command, GetParam().name};

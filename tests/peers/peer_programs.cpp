@@ -9,6 +9,7 @@
 
 #include "python.hpp"
 #include "run_program.hpp"
+#include "test_folder.hpp"
 
 namespace {
 
@@ -22,10 +23,7 @@ class PeerPrograms : public testing::Test {
  protected:
   void SetUp() override {
     if (mla::test::python_with("").empty()) GTEST_SKIP() << "no Python 3 interpreter was found";
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    dir_ = std::filesystem::temp_directory_path() /
-           ("mla-peers-" + std::to_string(getpid()) + "-" + info->name());
-    std::filesystem::create_directories(dir_);
+    dir_ = mla::test::folder_of_this_test("mla-peers");
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 

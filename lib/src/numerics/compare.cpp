@@ -104,7 +104,7 @@ class Comparison {
       return;
     }
     const double error = got - want;
-    const double places = std::abs(got - ideal) / ulp_of(dtype_, ideal);
+    const double places = got == ideal ? 0.0 : std::abs(got - ideal) / ulp_of(dtype_, ideal);
     ++report_.ulps[static_cast<std::size_t>(std::ranges::lower_bound(kUlpBins, places) - kUlpBins.begin())];
     const double ulp = ulp_of(dtype_, std::abs(want) + budget.max);
     report_.max_abs = std::max(report_.max_abs, std::abs(error));

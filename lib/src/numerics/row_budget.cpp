@@ -77,10 +77,8 @@ class Row {
 
   /// Error of a score from the arithmetic: the sum of its products and what leads to its operands, the scale.
   [[nodiscard]] double score_arithmetic() const {
-    double steps =
-        head_ ? dims_.qk_nope_head_dim + dims_.kv_lora_rank + dims_.qk_rope_head_dim : dims_.latent_width();
-    return unit_ *
-           (limits_.score_units + 2 * stats_.max_abs_score + walk(steps) * scale_ * stats_.max_rms_dot);
+    return unit_ * (limits_.score_units + 2 * stats_.max_abs_score +
+                    walk(score_steps()) * scale_ * stats_.max_rms_dot);
   }
 
   /// Standard deviation of a score's error from operands stored in a coarser type: the absorbed query or the
@@ -111,7 +109,7 @@ class Row {
   }
 
   [[nodiscard]] Term probabilities() const {
-    if (stats_.num_keys == 1 && profile_.unit_weight) return {ErrorSource::kProbabilities};
+    if (weighs_one()) return {ErrorSource::kProbabilities};
     Term term =
         random_term(ErrorSource::kProbabilities, limits_.sigmas, unit_roundoff(profile_.probabilities),
                     stats_.max_p_round, stats_.rms_p_round, stats_.max_weighted_v, stats_.rms_weighted_v);
@@ -135,8 +133,8 @@ class Row {
   /// stored.
   [[nodiscard]] Term projection() const {
     if (!head_) return {ErrorSource::kProjection};
-    const double sums = unit_ * walk(dims_.kv_lora_rank);
-    const DType stored = absorbed_ ? profile_.latent_output : profile_.expanded_kv;
+    const double sums = projection_sums();
+    const DType stored = projection_stored();
     const double u = rounds(stored, profile_.accumulate) ? unit_roundoff(stored) : 0.0;
     Term sum, store;
     if (absorbed_) {
@@ -159,7 +157,7 @@ class Row {
   }
 
   [[nodiscard]] Term accumulation() const {
-    if (!head_ && stats_.num_keys == 1 && profile_.unit_weight) return {ErrorSource::kAccumulation};
+    if (!head_ && weighs_one()) return {ErrorSource::kAccumulation};
     const double steps = unit_ * (limits_.sum_base + keys_ * limits_.sum_per_key);
     return systematic_term(ErrorSource::kAccumulation, tiny() + steps * (out_max_ + 2 * stats_.max_p_round),
                            tiny() + steps * (out_rms_ + 2 * stats_.rms_p_round));
@@ -175,13 +173,11 @@ class Row {
     const double z = limits_.sigmas;
     switch (source) {
       case ErrorSource::kScores: {
-        const double steps = head_ ? dims_.qk_nope_head_dim + dims_.kv_lora_rank + dims_.qk_rope_head_dim
-                                   : dims_.latent_width();
         std::string symbols = "2 ds spread, ds = u (8 + 2 max|s| + walk(D) scale max_rms_dot)";
         std::string numbers =
             fmt::format("2 x {:.3g} x {:.3g}, ds = {:.3g} x ({:g} + 2 x {:.3g} + {:.3g} x {:.3g} x {:.3g})",
                         score_arithmetic(), stats_.max_spread, unit_, limits_.score_units,
-                        stats_.max_abs_score, walk(steps), scale_, stats_.max_rms_dot);
+                        stats_.max_abs_score, walk(score_steps()), scale_, stats_.max_rms_dot);
         if (score_operands() > 0) {
           symbols += "; + 2 z sd spread, sd = u'/sqrt(3) scale max_rms_dot";
           numbers += fmt::format("; + 2 x {:g} x {:.3g} x {:.3g}", z, score_operands(), stats_.max_spread);
@@ -191,8 +187,7 @@ class Row {
       case ErrorSource::kProbabilities: {
         const double u = unit_roundoff(profile_.probabilities);
         std::string symbols = "min(z u_P/sqrt(3) p_round, u_P weighted_v)";
-        if (stats_.num_keys == 1 && profile_.unit_weight)
-          return {symbols, "one key: its weight is exactly 1"};
+        if (weighs_one()) return {symbols, "one key: its weight is exactly 1"};
         std::string numbers = bounded(u, stats_.max_p_round, stats_.max_weighted_v);
         if (profile_.probabilities == DType::kF16) {
           symbols += " + N 2^-25 weighted_v";
@@ -214,7 +209,7 @@ class Row {
       case ErrorSource::kProjection:
         return projection_arithmetic();
       case ErrorSource::kAccumulation:
-        if (!head_ && stats_.num_keys == 1 && profile_.unit_weight) {
+        if (!head_ && weighs_one()) {
           return {"u (8 + N/16) (|o| + 2 p_round)", "one key: nothing is added up"};
         }
         return {
@@ -228,6 +223,18 @@ class Row {
   }
 
  private:
+  /// Additions on the way to a score.
+  [[nodiscard]] double score_steps() const {
+    return head_ ? dims_.qk_nope_head_dim + dims_.kv_lora_rank + dims_.qk_rope_head_dim
+                 : dims_.latent_width();
+  }
+  /// The weight of the only key is exactly 1.
+  [[nodiscard]] bool weighs_one() const { return stats_.num_keys == 1 && profile_.unit_weight; }
+  [[nodiscard]] double projection_sums() const { return unit_ * walk(dims_.kv_lora_rank); }
+  /// Type in which W_UV's operand (latent output) or result (expanded values) is stored.
+  [[nodiscard]] DType projection_stored() const {
+    return absorbed_ ? profile_.latent_output : profile_.expanded_kv;
+  }
   [[nodiscard]] std::string bounded(double unit, double spread, double bound) const {
     return fmt::format("min({:g} x {:.3g}/sqrt(3) x {:.3g}, {:.3g} x {:.3g})", limits_.sigmas, unit, spread,
                        unit, bound);
@@ -239,8 +246,8 @@ class Row {
   }
   [[nodiscard]] std::pair<std::string, std::string> projection_arithmetic() const {
     if (!head_) return {"u walk(L) up_round", "latent space: W_UV is not applied"};
-    const double sums = unit_ * walk(dims_.kv_lora_rank);
-    const DType stored = absorbed_ ? profile_.latent_output : profile_.expanded_kv;
+    const double sums = projection_sums();
+    const DType stored = projection_stored();
     const bool stores = rounds(stored, profile_.accumulate);
     const double u = unit_roundoff(stored);
     std::string symbols = absorbed_ ? "u walk(L) up_round" : "u walk(L) (p_round + |o|)";

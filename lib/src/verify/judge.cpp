@@ -25,9 +25,7 @@ constexpr double kLeastTimeout = 5;
 constexpr double kOracleCalls = 500;
 
 const Participant& participant_of(const Participants& participants, const std::string& name) {
-  for (const Participant& p : participants.ready) {
-    if (p.backend->info().name == name) return p;
-  }
+  if (const Participant* const p = participants.find(name)) return *p;
   throw Error(ErrorCode::kParse, fmt::format("a worker was asked for the unknown backend '{}'", name));
 }
 

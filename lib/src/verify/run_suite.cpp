@@ -124,6 +124,12 @@ std::vector<Judge*> members(JudgeTeam judges) {
 
 }  // namespace
 
+const Participant* Participants::find(std::string_view name) const noexcept {
+  for (const Participant& p : ready)
+    if (p.backend->info().name == name) return &p;
+  return nullptr;
+}
+
 Participants choose_participants(std::string_view names) {
   Participants participants;
   if (names == "all") {

@@ -27,6 +27,8 @@ struct Participant {
 struct Participants {
   std::vector<Participant> ready;
   std::vector<std::pair<std::string, std::string>> left_out;  ///< name, reason
+  /// Null if there is none of that name.
+  [[nodiscard]] const Participant* find(std::string_view name) const noexcept;
 };
 
 /// `names`: "all", or names joined by commas. Device backends without a device are left out of "all"; named
